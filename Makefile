@@ -1,0 +1,40 @@
+# Set-up, tests, demo and wheels. Needs python3 >= 3.10 and make; everything else is installed into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+WHEELHOUSE := build/wheelhouse
+DISTRIBUTIONS := core formats/safetensors plugins/mmap loader
+# pip before 23.3 resolves the extras of the first requirement only, so core[all] leads.
+EDITABLE := -e "./core[all]" $(foreach d,$(filter-out core,$(DISTRIBUTIONS)),-e ./$(d))
+SOURCES := $(foreach d,$(DISTRIBUTIONS),$(d)/src)
+
+.PHONY: setup demo test lint wheels clean
+
+setup: $(READY)
+
+$(READY): constraints.txt requirements-dev.txt $(foreach d,$(DISTRIBUTIONS),$(d)/pyproject.toml)
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "python >= 3.10 is needed; set PYTHON=")'
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(EDITABLE) --requirement requirements-dev.txt
+	touch $@
+
+demo: $(READY)
+	$(BIN)/python examples/demo/run.py $(REF)
+
+test: $(READY)
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy $(SOURCES)
+
+# Every wheel that an offline install needs: our distributions, and what they depend on.
+wheels: $(READY)
+	rm -rf $(WHEELHOUSE)
+	$(BIN)/python -m pip wheel --quiet --constraint constraints.txt --wheel-dir $(WHEELHOUSE) "./core[all]" $(foreach d,$(filter-out core,$(DISTRIBUTIONS)),./$(d))
+	ls $(WHEELHOUSE)
+
+clean:
+	rm -rf $(VENV) build

@@ -1,0 +1,214 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The capability schema: what a reader can do, what a caller needs, what the machine is.
+
+All classes are frozen and keyword-only, check their fields when made, and go through JSON unchanged.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from importlib import import_module
+from typing import Any
+
+from weight_readers import _schema
+from weight_readers._schema import Schema
+
+API_VERSION = 1
+"""Version of the schema and the hooks. A plugin with a higher number is refused with `PluginVersionError`."""
+
+_READER_NAME = re.compile(r"[a-z0-9_]+")
+
+
+class Feature(str, Enum):
+    """What a reader can do beyond yielding every tensor of its files."""
+
+    KEY_FILTER = "key_filter"
+    """Skips unwanted tensors *before* any of their bytes are read."""
+    FILE_MAPPING = "file_mapping"
+    """Yields views of the checkpoint file: pages that the kernel can drop without swap."""
+    SLICES = "slices"
+    """Reads only the part of a tensor that was asked for."""
+    READ_INTO = "read_into"
+    """Reads straight into the caller's tensors (the `ReadsInto` protocol)."""
+    PACKED = "packed"
+    """Yields quantized blocks as they are stored, ``uint8 [rows, row_bytes]``."""
+    CONCURRENT = "concurrent"
+    """Reads with several threads or requests in flight."""
+    BOUNDED_MEMORY = "bounded_memory"
+    """Holds at most a stated number of bytes beyond what the consumer keeps."""
+    DIRECT_IO = "direct_io"
+    """Bypasses the page cache by default: cached files are read from storage again."""
+    DISTRIBUTED = "distributed"
+    """Shares the reading among the ranks of a process group that the caller passes."""
+
+
+class Lifetime(str, Enum):
+    """How long a yielded tensor stays valid."""
+
+    OWNED = "owned"
+    """For ever: its memory is its own."""
+    MAPPED = "mapped"
+    """While any view of the file lives, and as long as nobody changes the file."""
+    UNTIL_NEXT = "until_next"
+    """Until the iterator moves on; ``clone_tensors=True`` makes it owned."""
+
+
+class Order(str, Enum):
+    """The order in which `iter_weights` yields; shards always come in natural order."""
+
+    FILE_OFFSET = "file-offset"
+    HEADER = "header"
+    COMPLETION = "completion"
+
+
+class Alignment(str, Enum):
+    """What a consumer may assume of a yielded tensor's address."""
+
+    NATURAL = "natural"
+    """A multiple of the element size: a tensor that lies unaligned in the file is copied."""
+    FILE = "file"
+    """Whatever the file has: kernels that need alignment must check."""
+
+
+class Writes(str, Enum):
+    """What happens when the consumer writes into a yielded tensor."""
+
+    OWN = "own"
+    """It is the consumer's memory."""
+    COPY_ON_WRITE = "copy_on_write"
+    """The page becomes anonymous memory of the process; the file is never changed."""
+    READ_ONLY = "read_only"
+    """The process dies: the pages are mapped without write permission."""
+
+
+def _reader_name(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not _READER_NAME.fullmatch(value):
+        raise ValueError(f"{name} must match [a-z0-9_]+, not {value!r}")
+    return value
+
+
+def _required(coerce: _schema.Coercion, **keywords: Any) -> Any:
+    return field(metadata={"coerce": coerce}, **keywords)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Requirement(Schema):
+    """A backend that a reader imports: its import name, and the distribution that installs it."""
+
+    module: str = _required(_schema.text)
+    distribution: str = _required(_schema.text)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReaderInfo(Schema):
+    """What a reader declares about itself. Light: building one imports no backend.
+
+    ``name`` equals the entry-point name. ``dtypes`` are torch dtype names without the prefix (``bfloat16``);
+    an empty set means every dtype of the formats. ``devices`` are the device types the reader places tensors
+    on directly; any other is reached by a copy. ``options`` are the keyword arguments of its constructor.
+    """
+
+    name: str = _required(_reader_name)
+    api_version: int = _required(_schema.whole(1), default=API_VERSION)
+    summary: str = _required(_schema.text, default="")
+    formats: frozenset[str] = _required(_schema.names)
+    schemes: frozenset[str] = _required(_schema.names, default=frozenset({"file"}))
+    devices: frozenset[str] = _required(_schema.names, default=frozenset({"cpu"}))
+    dtypes: frozenset[str] = _required(_schema.names, default=frozenset())
+    features: frozenset[Feature] = _required(_schema.members(Feature), default=frozenset())
+    lifetime: Lifetime = _required(_schema.member(Lifetime))
+    order: Order = _required(_schema.member(Order), default=Order.FILE_OFFSET)
+    alignment: Alignment = _required(_schema.member(Alignment), default=Alignment.NATURAL)
+    writes: Writes = _required(_schema.member(Writes), default=Writes.OWN)
+    options: frozenset[str] = _required(_schema.names, default=frozenset())
+    requires: tuple[Requirement, ...] = _required(_schema.schemas(Requirement), default=())
+    fallback: bool = _required(_schema.flag, default=False)
+
+    @property
+    def supports_key_filter(self) -> bool:
+        """Whether unwanted tensors are skipped before I/O."""
+        return Feature.KEY_FILTER in self.features
+
+    @property
+    def retains_file_mapping(self) -> bool:
+        """Whether yielded tensors are views that keep the file mapped."""
+        return Feature.FILE_MAPPING in self.features
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request(Schema):
+    """What the caller needs of a reader. Everything is optional; an empty request fits any reader.
+
+    ``bytes_wanted`` counts bytes after filter and slices. ``kept_on_host`` says that the tensors stay in host
+    memory after the load, ``into_targets`` that they are copied into tensors which exist already, ``owned``
+    that they must not depend on the file. ``prefer`` orders readers by name. ``options`` are constructor
+    options: a reader without one of them is passed over, never handed a subset. ``engine`` is what the engine
+    was asked for (quantization, lora, …) and is read by plugins' vetoes only.
+    """
+
+    format: str | None = None
+    schemes: frozenset[str] = _required(_schema.names, default=frozenset())
+    device: str | None = None
+    needs: frozenset[Feature] = _required(_schema.members(Feature), default=frozenset())
+    dtypes: frozenset[str] = _required(_schema.names, default=frozenset())
+    bytes_wanted: int | None = _required(_schema.whole(0), default=None)
+    kept_on_host: bool = _required(_schema.flag, default=False)
+    into_targets: bool = _required(_schema.flag, default=False)
+    owned: bool = _required(_schema.flag, default=False)
+    prefer: tuple[str, ...] = _required(_schema.ordered_names, default=())
+    options: Mapping[str, Any] = field(default_factory=dict, hash=False, metadata={"coerce": _schema.mapping})
+    engine: Mapping[str, Any] = field(default_factory=dict, hash=False, metadata={"coerce": _schema.mapping})
+
+    @property
+    def device_type(self) -> str | None:
+        """``cuda`` of ``cuda:0``; None where no device was named."""
+        return None if self.device is None else self.device.split(":")[0]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Environment(Schema):
+    """What the machine is, as far as the caller looked. Every fact is optional; policy reads no other source.
+
+    ``host_memory_budget`` is in bytes (the smaller of free memory and the cgroup's limit),
+    ``page_cache_residency`` the cached fraction of the wanted bytes, ``filesystem`` the kind by statfs
+    (``ext4``, ``nfs``, ``fuse``), ``devices`` the device types present, ``has_module`` a test for importable
+    modules.
+    """
+
+    cpus: int | None = _required(_schema.whole(1), default=None)
+    host_memory_budget: int | None = _required(_schema.whole(0), default=None)
+    page_cache_residency: float | None = _required(_schema.fraction, default=None)
+    filesystem: str | None = None
+    devices: frozenset[str] = _required(_schema.names, default=frozenset())
+    has_module: Callable[[str], bool] | None = field(default=None, compare=False, metadata={"json": False})
+
+
+@dataclass(frozen=True, kw_only=True)
+class Declined(Schema):
+    """A plugin's veto: why it cannot serve this request, and what would change that."""
+
+    reason: str = _required(_schema.text)
+    fix: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantMethodInfo(Schema):
+    """A quant method: code that computes with packed weights.
+
+    ``weight_types`` are the packed types it takes (``Q4_K``), ``device_types`` where it runs. ``factory`` is
+    ``module:attribute`` of its config class, so that listing methods imports no backend.
+    """
+
+    name: str = _required(_reader_name)
+    weight_types: frozenset[str] = _required(_schema.names)
+    device_types: frozenset[str] = _required(_schema.names)
+    factory: str = _required(_schema.text)
+    summary: str = _required(_schema.text, default="")
+
+    def load(self) -> Any:
+        """Import and return the factory. Raises ImportError or AttributeError as the import does."""
+        module, _, attribute = self.factory.partition(":")
+        return getattr(import_module(module), attribute)

@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a reader is: two protocols, and the small values that cross them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from weight_readers._schema import Schema
+from weight_readers.capabilities import ReaderInfo
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from weight_readers.selection import Selection
+
+Files = Sequence[str | os.PathLike[str]]
+"""The files of one checkpoint (paths or URIs). Readers take them in natural order whatever order they come in."""
+
+KeyFilter = Callable[[str], bool]
+"""Called with each checkpoint name; a falsy answer skips the tensor before its bytes are read."""
+
+Progress = Callable[[int], None]
+"""Called with the number of bytes handed out since the last call."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorMeta(Schema):
+    """One tensor as its file's header describes it.
+
+    ``dtype`` is the torch dtype name of the yielded tensor (``bfloat16``, ``float4_e2m1fn_x2``, ``uint8`` for
+    packed blocks) and ``source_dtype`` the format's own word (``BF16``, ``F4``, ``Q4_K``). ``shape`` is logical;
+    ``stored_shape`` is that of the yielded tensor, which differs for sub-byte and packed types. ``offset`` and
+    ``nbytes`` locate its bytes in ``file``.
+    """
+
+    name: str
+    dtype: str
+    source_dtype: str
+    shape: tuple[int, ...]
+    stored_shape: tuple[int, ...]
+    nbytes: int
+    file: str
+    offset: int
+    ggml_type: int | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "shape", tuple(self.shape))
+        object.__setattr__(self, "stored_shape", tuple(self.stored_shape))
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileMeta(Schema):
+    """One file: its size, the bytes its header takes, and the metadata it carries besides tensors."""
+
+    path: str
+    format: str
+    nbytes: int
+    header_bytes: int
+    metadata: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+
+class CheckpointMeta(dict[str, TensorMeta]):
+    """Checkpoint name -> `TensorMeta` in natural shard order, and ``files`` with one `FileMeta` each."""
+
+    def __init__(self, tensors: Mapping[str, TensorMeta], files: Sequence[FileMeta]) -> None:
+        super().__init__(tensors)
+        self.files = tuple(files)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return CheckpointMeta, (dict(self), self.files)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorSlice(Schema):
+    """The part ``start:stop`` of one dimension, in elements of the logical shape.
+
+    Normalised as Python slices are: negative numbers count from the end, None is open, and what lies past the
+    end is cut off.
+    """
+
+    dim: int
+    start: int | None = None
+    stop: int | None = None
+
+    def resolve(self, shape: Sequence[int]) -> tuple[int, int, int]:
+        """``(dim, start, stop)`` with ``0 <= start <= stop <= shape[dim]``. Raises IndexError for a bad ``dim``."""
+        if not -len(shape) <= self.dim < len(shape):
+            raise IndexError(f"dimension {self.dim} is out of range for shape {list(shape)}")
+        dim = self.dim % len(shape)
+        start, stop, _ = slice(self.start, self.stop).indices(shape[dim])
+        return dim, start, max(start, stop)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadStats(Schema):
+    """What a read cost: tensors and payload bytes handed out, bytes asked of the files, and copies made.
+
+    ``copied`` counts tensors that had to be copied although the reader yields views (unaligned ones).
+    """
+
+    tensors: int = 0
+    bytes_wanted: int = 0
+    bytes_read: int = 0
+    copied: int = 0
+
+
+@runtime_checkable
+class WeightReader(Protocol):
+    """A backend that turns files into tensors.
+
+    Core sets ``selection`` on the reader it returns. Both methods check every file's header before the first
+    byte of a tensor is read and raise `CheckpointError` for what is wrong.
+    """
+
+    info: ReaderInfo
+    selection: Selection | None
+
+    def read_meta(self, files: Files) -> CheckpointMeta:
+        """Read headers only. Raises `CheckpointProblems` naming every file that is wrong."""
+        ...
+
+    def iter_weights(
+        self,
+        files: Files,
+        *,
+        device: str = "cpu",
+        key_filter: KeyFilter | None = None,
+        slices: Mapping[str, TensorSlice] | None = None,
+        clone_tensors: bool = True,
+        on_progress: Progress | None = None,
+    ) -> Iterator[tuple[str, Tensor]]:
+        """Yield ``(name, tensor)`` in the declared order; closing the generator stops all work.
+
+        ``clone_tensors=True`` promises that a tensor stays valid and unchanged after the iterator moves on.
+        `OWNED` and `MAPPED` readers keep that without copying; False lifts the promise.
+        """
+        ...
+
+
+@runtime_checkable
+class ReadsInto(Protocol):
+    """What `Feature.READ_INTO` promises."""
+
+    def read_into(
+        self,
+        files: Files,
+        targets: Mapping[str, Tensor],
+        *,
+        slices: Mapping[str, TensorSlice] | None = None,
+        on_progress: Progress | None = None,
+    ) -> ReadStats:
+        """Fill the caller's tensors. A dtype or shape that does not match is refused before any write."""
+        ...
