@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 E = TypeVar("E", bound=Enum)
 S = TypeVar("S", bound="Schema")
@@ -20,7 +20,7 @@ class Schema:
     instance is made, so that hand-written arguments and JSON take one and the same path.
     """
 
-    __dataclass_fields__: dict[str, Any]
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
