@@ -1,1 +1,240 @@
 # SPDX-License-Identifier: Apache-2.0
+"""weight-readers: every reader of model weights is a plugin, and one policy picks the right one and says why.
+
+    >>> import weight_readers
+    >>> weight_readers.available_reader_names()  # doctest: +SKIP
+    ['safetensors']
+    >>> reader = weight_readers.select_weight_reader(format="safetensors")  # doctest: +SKIP
+    >>> print(reader.selection.explain())  # doctest: +SKIP
+
+Importing this package loads the standard library, pluggy and importlib_metadata, and scans nothing.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+from weight_readers import _select, quant
+from weight_readers.capabilities import (
+    API_VERSION,
+    Alignment,
+    Declined,
+    Environment,
+    Feature,
+    Lifetime,
+    Order,
+    QuantMethodInfo,
+    ReaderInfo,
+    Request,
+    Requirement,
+    Writes,
+)
+from weight_readers.errors import (
+    AmbiguousCheckpointError,
+    BadIndexError,
+    CheckpointError,
+    CheckpointNotFoundError,
+    CheckpointProblems,
+    DigestMismatchError,
+    DuplicateReaderError,
+    DuplicateTensorError,
+    EmptyFileError,
+    EmptyWeightsError,
+    FileChangedError,
+    ForeignContentError,
+    HeaderError,
+    LfsPointerError,
+    MissingShardError,
+    MissingTensorError,
+    NoSuitableQuantMethodError,
+    NoSuitableReaderError,
+    PluginContractError,
+    PluginLoadError,
+    PluginVersionError,
+    ReaderFallbackWarning,
+    ReaderUnavailableError,
+    ShapeError,
+    TargetMismatchError,
+    TensorLayoutError,
+    TiedWeightsError,
+    TrailingBytesError,
+    TruncatedFileError,
+    UnknownDtypeError,
+    UnknownReaderError,
+    UnreadableFileError,
+    UnsafePathError,
+    UnsupportedDtypeError,
+    WeightReadersError,
+)
+from weight_readers.hookspecs import hookimpl
+from weight_readers.policy import Accepted, Rejected
+from weight_readers.reader import (
+    CheckpointMeta,
+    FileMeta,
+    ReadsInto,
+    ReadStats,
+    TensorMeta,
+    TensorSlice,
+    WeightReader,
+)
+from weight_readers.registry import Registry
+from weight_readers.selection import Candidate, Selection
+
+__all__ = [
+    "API_VERSION",
+    "Accepted",
+    "Alignment",
+    "AmbiguousCheckpointError",
+    "BadIndexError",
+    "Candidate",
+    "CheckpointError",
+    "CheckpointMeta",
+    "CheckpointNotFoundError",
+    "CheckpointProblems",
+    "Declined",
+    "DigestMismatchError",
+    "DuplicateReaderError",
+    "DuplicateTensorError",
+    "EmptyFileError",
+    "EmptyWeightsError",
+    "Environment",
+    "Feature",
+    "FileChangedError",
+    "FileMeta",
+    "ForeignContentError",
+    "HeaderError",
+    "LfsPointerError",
+    "Lifetime",
+    "MissingShardError",
+    "MissingTensorError",
+    "NoSuitableQuantMethodError",
+    "NoSuitableReaderError",
+    "Order",
+    "PluginContractError",
+    "PluginLoadError",
+    "PluginVersionError",
+    "QuantMethodInfo",
+    "ReadStats",
+    "ReaderFallbackWarning",
+    "ReaderInfo",
+    "ReaderUnavailableError",
+    "ReadsInto",
+    "Registry",
+    "Rejected",
+    "Request",
+    "Requirement",
+    "Selection",
+    "ShapeError",
+    "TargetMismatchError",
+    "TensorLayoutError",
+    "TensorMeta",
+    "TensorSlice",
+    "TiedWeightsError",
+    "TrailingBytesError",
+    "TruncatedFileError",
+    "UnknownDtypeError",
+    "UnknownReaderError",
+    "UnreadableFileError",
+    "UnsafePathError",
+    "UnsupportedDtypeError",
+    "WeightReader",
+    "WeightReadersError",
+    "Writes",
+    "available_quant_methods",
+    "available_reader_names",
+    "default_registry",
+    "describe_reader",
+    "explain_selection",
+    "hookimpl",
+    "refresh",
+    "registry_report",
+    "select_quant_method",
+    "select_weight_reader",
+]
+
+
+@cache
+def default_registry() -> Registry:
+    """The registry behind the functions of this module: everything that is installed in this environment."""
+    return Registry()
+
+
+def available_reader_names() -> list[str]:
+    """Names of the readers that are installed and usable here, sorted. Imports no backend."""
+    return default_registry().available_reader_names()
+
+
+def describe_reader(name: str) -> ReaderInfo:
+    """What reader ``name`` declares.
+
+    Raises UnknownReaderError (a ValueError), DuplicateReaderError, or ReaderUnavailableError where the reader is
+    not installed or its plugin is broken.
+    """
+    return default_registry().describe_reader(name)
+
+
+def select_weight_reader(
+    *,
+    requested: str | None = None,
+    needs_key_filter: bool = False,
+    request: Request | None = None,
+    strict: bool | None = None,
+    environment: Environment | None = None,
+    registry: Registry | None = None,
+    **needs: Any,
+) -> WeightReader:
+    """Pick a reader for a request and make it; the outcome with all reasons is its ``selection``.
+
+    ``needs`` are fields of `Request` (``format="safetensors"``, ``device="cuda"``, …) on top of ``request``.
+    A ``requested`` reader that is known and not usable here is replaced by the format's fallback with a
+    `ReaderFallbackWarning`; ``strict=True`` (or ``WEIGHT_READERS_STRICT=1``) raises instead.
+
+    Raises UnknownReaderError (a ValueError) for a name that nobody has, DuplicateReaderError,
+    ReaderUnavailableError, NoSuitableReaderError, and whatever ValueError a reader has for a bad option.
+    """
+    merged = _select.merge_request(request, needs, needs_key_filter=needs_key_filter)
+    return _select.select(
+        registry or default_registry(), merged, requested=requested, strict=strict, environment=environment
+    )
+
+
+def explain_selection(
+    *,
+    requested: str | None = None,
+    needs_key_filter: bool = False,
+    request: Request | None = None,
+    strict: bool | None = None,
+    environment: Environment | None = None,
+    registry: Registry | None = None,
+    **needs: Any,
+) -> Selection:
+    """What `select_weight_reader` would decide, without making a reader or importing a backend.
+
+    Does not raise where none fits: ``chosen`` is None then. An unknown or ambiguous ``requested`` does raise.
+    """
+    merged = _select.merge_request(request, needs, needs_key_filter=needs_key_filter)
+    return (registry or default_registry()).explain(merged, requested=requested, strict=strict, environment=environment)
+
+
+def available_quant_methods() -> list[QuantMethodInfo]:
+    """The quant methods that installed plugins registered. Imports no backend."""
+    return [method for _, method in quant.quant_methods(default_registry())]
+
+
+def select_quant_method(weight_type: str, device_type: str) -> QuantMethodInfo:
+    """The quant method for ``weight_type`` (``Q4_K``) on ``device_type`` (``cuda``), never another device's.
+
+    Raises NoSuitableQuantMethodError, or DuplicateReaderError where two distributions offer one.
+    """
+    return quant.select(default_registry(), weight_type, device_type)
+
+
+def registry_report() -> dict[str, Any]:
+    """Everything the registry knows, as plain data: installed, disabled, broken, duplicates, missing extras."""
+    return default_registry().report()
+
+
+def refresh() -> None:
+    """Forget what was scanned; the next question looks again (after a pip install in a running process)."""
+    default_registry().refresh()

@@ -185,6 +185,10 @@ class Environment(Schema):
     devices: frozenset[str] = _required(_schema.names, default=frozenset())
     has_module: Callable[[str], bool] | None = field(default=None, compare=False, metadata={"json": False})
 
+    def __getstate__(self) -> dict[str, Any]:
+        # A test for modules is often a closure, which does not pickle; errors carry an environment and must.
+        return {**self.__dict__, "has_module": None}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Declined(Schema):
