@@ -22,9 +22,6 @@ Files = Sequence[str | os.PathLike[str]]
 KeyFilter = Callable[[str], bool]
 """Called with each checkpoint name; a falsy answer skips the tensor before its bytes are read."""
 
-Progress = Callable[[int], None]
-"""Called with the number of bytes handed out since the last call."""
-
 
 @dataclass(frozen=True, kw_only=True)
 class TensorMeta(Schema):
@@ -96,15 +93,19 @@ class TensorSlice(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadStats(Schema):
-    """What a read cost: tensors and payload bytes handed out, bytes asked of the files, and copies made.
+    """What a read has cost so far: tensors handed out, payload bytes wanted in all and read until now.
 
-    ``copied`` counts tensors that had to be copied although the reader yields views (unaligned ones).
+    For a mapped tensor its bytes count as read when the view is handed out. ``copied`` counts tensors that had to be copied although the reader yields views (unaligned ones).
     """
 
     tensors: int = 0
     bytes_wanted: int = 0
     bytes_read: int = 0
     copied: int = 0
+
+
+Progress = Callable[[ReadStats], None]
+"""Called with the running totals of one read; the last call holds the final ones."""
 
 
 @runtime_checkable
