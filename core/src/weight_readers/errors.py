@@ -192,10 +192,12 @@ class CheckpointError(WeightReadersError, ValueError):
 
     ``path`` is the file as the caller named it, ``tensor`` the tensor where there is one; ``expected`` and
     ``found`` are said wherever two things were compared. ``partial`` holds the tensors that could be listed
-    before the fault, so that a damaged file can still be shown.
+    before the fault, so that a damaged file can still be shown; ``written`` names the caller's tensors that were
+    filled before it.
     """
 
     partial: tuple[TensorMeta, ...] = ()
+    written: tuple[str, ...] = ()
 
     def __init__(
         self,
@@ -229,6 +231,7 @@ class CheckpointError(WeightReadersError, ValueError):
             f"{self.what}: {where}"
             + (f" ({', '.join(compared)})" if compared else "")
             + (f". {self.fix}" if self.fix else "")
+            + (f". {len(self.written)} targets were written before it" if self.written else "")
         )
 
     def to_json(self) -> dict[str, Any]:
