@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which parts of a file share one mapping."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from weight_readers import TensorMeta
+
+# A mapping lives as long as any tensor in it. One per file would let a single kept bias hold 10 GB of address
+# space (safetensors/safetensors#355) and needs room for the whole file at once (#528); one per tensor would run
+# into the kernel's 65,530 mappings per process.
+SEGMENT_BYTES = 64 << 20
+
+
+def segments(tensors: Sequence[TensorMeta], *, segment_bytes: int = SEGMENT_BYTES) -> Iterator[list[TensorMeta]]:
+    """Group tensors of one file, given by offset, into runs of at most ``segment_bytes`` (or one larger tensor).
+
+    A gap of unwanted bytes counts as part of the run it lies in, so that far-apart tensors part.
+    """
+    run: list[TensorMeta] = []
+    for tensor in tensors:
+        if run and tensor.offset + tensor.nbytes - run[0].offset > segment_bytes:
+            yield run
+            run = []
+        run.append(tensor)
+    if run:
+        yield run
