@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What lies at a place, whatever kind of place it is: names, sizes, and why a name cannot be used."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+from weight_readers.errors import (
+    CheckpointError,
+    CheckpointNotFoundError,
+    CheckpointProblems,
+    EmptyFileError,
+    MissingShardError,
+    UnreadableFileError,
+)
+
+__all__ = [
+    "Entry",
+    "FolderListing",
+    "ListedFile",
+    "Listing",
+    "kind_of",
+    "natural_key",
+    "readable_files",
+    "usable_files",
+]
+
+_UNFINISHED = (".incomplete", ".part", ".partial", ".crdownload", ".aria2", ".tmp")
+_MOST = 100
+
+_DIGITS = re.compile("([0-9]+)")
+_KINDS = (
+    (stat.S_ISDIR, "a folder"),
+    (stat.S_ISFIFO, "a FIFO"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a character device"),
+    (stat.S_ISBLK, "a block device"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One name of a listing. ``fault`` says why it cannot be read; ``absent`` that it leads to nothing."""
+
+    name: str
+    size: int
+    fault: str | None = None
+    absent: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class ListedFile:
+    """A file that can be read: its name in the listing, the path a reader opens, and its size in bytes."""
+
+    name: str
+    path: str
+    size: int
+
+
+class Listing(Protocol):
+    """The files at one place. Names are relative to it, with ``/`` between parts; order is natural order."""
+
+    @property
+    def root(self) -> str:
+        """The place as the user named it."""
+        ...
+
+    def names(self) -> tuple[str, ...]:
+        """Everything at the place itself that is not a folder, in natural order, links that dangle included."""
+        ...
+
+    def folders(self) -> tuple[str, ...]:
+        """The folders at the place itself, in natural order."""
+        ...
+
+    def entry(self, name: str) -> Entry | None:
+        """What ``name`` is; None where nothing has that name. Also for names in folders below."""
+        ...
+
+    def read_bytes(self, name: str, limit: int) -> bytes:
+        """The first ``limit`` bytes of ``name``, or all if it has fewer. Raises UnreadableFileError."""
+        ...
+
+    def path_of(self, name: str) -> str:
+        """The name as a reader opens it and as messages show it; links are not resolved."""
+        ...
+
+
+def natural_key(name: str) -> tuple[object, ...]:
+    """A sort key that puts ``model-2`` before ``model-10``, the same on every machine."""
+    parts: list[object] = _DIGITS.split(name)
+    # Length before digits compares as numbers do, and has no limit on how many digits there may be.
+    parts[1::2] = [(len(d.lstrip("0")), d.lstrip("0")) for d in _DIGITS.findall(name)]
+    return (*parts, "", name)
+
+
+def usable_files(
+    listing: Listing,
+    names: Iterable[str],
+    *,
+    of: str,
+    expected: str,
+    instead: Callable[[str], str | None] = lambda name: None,
+) -> tuple[ListedFile, ...]:
+    """The files of ``names`` in natural order, or one error that lists all that are missing, unreadable or empty.
+
+    ``of`` is the path the error is about, ``expected`` why a name should be there, and ``instead`` may say what
+    is there in place of a missing one.
+    """
+    entries = [(name, listing.entry(name)) for name in sorted(names, key=natural_key)]
+    wrong = [(name, entry) for name, entry in entries if entry is None or entry.fault or not entry.size]
+    problems = [
+        _unusable(listing.path_of(name), entry)
+        or MissingShardError(
+            "a file of the checkpoint is not there",
+            path=listing.path_of(name),
+            expected=expected,
+            found=(entry.fault if entry else None) or _unfinished(listing, name) or instead(name),
+            fix="Download it again.",
+        )
+        for name, entry in wrong[:_MOST]
+    ]
+    if len(wrong) > _MOST:
+        problems.append(MissingShardError(f"{len(wrong) - _MOST} more files cannot be used", path=listing.root))
+    CheckpointProblems.raise_any(problems, path=of)
+    return readable_files(listing, [name for name, _ in entries])
+
+
+def readable_files(listing: Listing, names: Iterable[str]) -> tuple[ListedFile, ...]:
+    """Those of ``names`` that can be read and are not empty."""
+    entries = [listing.entry(name) for name in names]
+    return tuple(
+        ListedFile(name=entry.name, path=listing.path_of(entry.name), size=entry.size)
+        for entry in entries
+        if entry is not None and entry.fault is None and entry.size
+    )
+
+
+def _unusable(path: str, entry: Entry | None) -> CheckpointError | None:
+    if entry is None or entry.absent:
+        return None
+    if entry.fault is None:
+        return EmptyFileError("the file is empty", path=path, fix="Download it again.")
+    return UnreadableFileError("the file cannot be read", path=path, found=entry.fault, fix="Check its permissions.")
+
+
+def _unfinished(listing: Listing, name: str) -> str | None:
+    partial = [other for other in listing.names() if other.startswith(name) and other.endswith(_UNFINISHED)]
+    return f"{partial[0]}, a download that did not finish" if partial else None
+
+
+def kind_of(mode: int) -> str | None:
+    """What a file of ``mode`` is, in words; None for a regular file."""
+    if stat.S_ISREG(mode):
+        return None
+    return next((word for test, word in _KINDS if test(mode)), "not a regular file")
+
+
+class FolderListing:
+    """The `Listing` of a local folder. The folder itself is read once, what lies below only when asked for.
+
+    Links are followed and never resolved: an HF cache is a folder of links to files whose names say nothing.
+    """
+
+    def __init__(self, root: str) -> None:
+        self._root = root
+
+    @property
+    def root(self) -> str:
+        return self._root or os.curdir
+
+    @cached_property
+    def _scanned(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        try:
+            with os.scandir(self.root) as entries:
+                found = [(entry.name, entry.is_dir()) for entry in entries]
+        except FileNotFoundError:
+            raise CheckpointNotFoundError("no such folder", path=self.root) from None
+        except OSError as error:
+            raise _unreadable("the folder cannot be listed", self.root, error) from error
+        found.sort(key=lambda item: natural_key(item[0]))
+        return tuple(n for n, is_folder in found if not is_folder), tuple(n for n, is_folder in found if is_folder)
+
+    def names(self) -> tuple[str, ...]:
+        return self._scanned[0]
+
+    def folders(self) -> tuple[str, ...]:
+        return self._scanned[1]
+
+    def entry(self, name: str) -> Entry | None:
+        path = self.path_of(name)
+        try:
+            status = os.stat(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return _dangling(path, name)
+        except OSError as error:
+            return Entry(name=name, size=0, fault=_reason(error))
+        fault = kind_of(status.st_mode) or (None if _may_read(path) else "not readable by this user")
+        return Entry(name=name, size=status.st_size, fault=fault)
+
+    def read_bytes(self, name: str, limit: int) -> bytes:
+        path = self.path_of(name)
+        try:
+            with open(path, "rb") as file:
+                return file.read(limit)
+        except OSError as error:
+            raise _unreadable("the file cannot be read", path, error) from error
+
+    def path_of(self, name: str) -> str:
+        return os.path.join(self._root, *name.split("/"))
+
+
+def _dangling(path: str, name: str) -> Entry | None:
+    try:
+        target = os.readlink(path)
+    except OSError:
+        return None
+    return Entry(name=name, size=0, fault=f"a symbolic link to {target}, which is not there", absent=True)
+
+
+def _may_read(path: str) -> bool:
+    effective = os.access in os.supports_effective_ids
+    return os.access(path, os.R_OK, effective_ids=effective)
+
+
+def _reason(error: OSError) -> str:
+    if error.errno == errno.ELOOP:
+        return "a symbolic link that leads back to itself"
+    return error.strerror or str(error)
+
+
+def _unreadable(what: str, path: str, error: OSError) -> UnreadableFileError:
+    return UnreadableFileError(what, path=path, found=_reason(error), fix="Check the permissions of the path.")
