@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The safetensors format: one parser, one dtype table and one set of byte-range rules for every reader."""
+
+from weight_readers_safetensors.content import foreign_content, recognise
+from weight_readers_safetensors.dtypes import DTYPES, Dtype, dtype_of, torch_dtype
+from weight_readers_safetensors.header import Header, read_header, scan_header
+from weight_readers_safetensors.ranges import coalesce, sliced_shape, stored_shape, wanted_ranges
+from weight_readers_safetensors.shards import natural_key, natural_order, read_headers
+
+__all__ = [
+    "DTYPES",
+    "Dtype",
+    "Header",
+    "coalesce",
+    "dtype_of",
+    "foreign_content",
+    "natural_key",
+    "natural_order",
+    "read_header",
+    "read_headers",
+    "recognise",
+    "scan_header",
+    "sliced_shape",
+    "stored_shape",
+    "torch_dtype",
+    "wanted_ranges",
+]

@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The header's JSON, read in bounded windows and taken apart one member at a time.
+
+``json.loads`` would need the whole header at once, and its length is a number from the file. Here a window grows
+only for one value that really spans it, up to the limit its caller gives, so memory is bounded by one member.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import math
+import re
+import sys
+from collections.abc import Iterator
+from json import JSONDecodeError
+from typing import Any, Protocol
+
+from weight_readers.errors import CheckpointError, FileChangedError, HeaderError
+
+WINDOW = 256 * 1024
+"""Bytes read at a time."""
+MAX_NAME = 64 * 1024
+"""Characters in a tensor's name or a metadata key."""
+MAX_DEPTH = 127
+"""Nested lists and objects, the header's own object included: the limit of the safetensors library."""
+
+_skip_blanks = re.compile(r"[ \t\n\r]*").match
+_WHOLE = r"(?:0|[1-9][0-9]{0,17})"
+# An entry as every known writer puts it, with the comma before the next. All else takes the careful way through
+# `HeaderText.value`, which costs several times as much; a header of 20 000 tensors is the reason for this one.
+_plain_entry = re.compile(
+    r'"(?!__metadata__")([^"\\\x00-\x1f]{0,4096})": ?\{"dtype": ?"([A-Z0-9_]{1,64})", ?'
+    rf'"shape": ?\[({_WHOLE}(?:, ?{_WHOLE})*)?\], ?'
+    rf'"data_offsets": ?\[({_WHOLE}), ?({_WHOLE})\]\}}, ?(?=")'
+).match
+
+
+class _Readable(Protocol):
+    def read(self, size: int, /) -> bytes: ...
+
+
+class HeaderText:
+    """The ``length`` header bytes that follow in ``file``, which stands behind the 8 bytes of the length field.
+
+    ``cut`` is raised in place of the ordinary error when the text ends too early, where the caller knows why.
+    """
+
+    def __init__(self, file: _Readable, length: int, path: str, cut: CheckpointError | None) -> None:
+        self._file = file
+        self._left = length
+        self._path = path
+        self._cut = cut
+        self._text = ""
+        self._at = 0
+        self._base = 8
+        self._undecoded = b""
+        self._fault: CheckpointError | None = None
+
+    def members(self) -> Iterator[tuple[str, re.Match[str] | None]]:
+        """Take the object that begins here: its keys, each with the match of a plain tensor entry, or None.
+
+        After None the caller takes the value with `value` or `members` before it asks for the next key.
+        """
+        self._take("{", "an object")
+        if self.peek() == "}":
+            self._at += 1
+            return
+        while True:
+            while plain := _plain_entry(self._text, self._at):
+                self._at = plain.end()
+                yield plain[1], plain
+            yield self._key(), None
+            if self.peek() == "}":
+                self._at += 1
+                return
+            self._take(",", "',' or '}'")
+            if self.peek() == "}":
+                raise self.error("a trailing comma before '}'")
+
+    def _key(self) -> str:
+        if self.peek() != '"':
+            raise self.error(f"expected a key in double quotes, found {self._shown()}")
+        key: str = self.value(MAX_NAME, "a name")
+        self._take(":", "':' after the key")
+        self.peek()
+        return key
+
+    def finish(self) -> None:
+        """Check that nothing but blanks follows."""
+        found = self.peek(may_end=True)
+        if found == "\0":
+            raise self.error("the header is padded with NUL bytes; the format pads with spaces")
+        if found == "{":
+            raise self.error("a second JSON object after the header's own")
+        if found:
+            raise self.error(f"unexpected text after the header's object: {self._shown()}")
+
+    def peek(self, *, may_end: bool = False) -> str:
+        """The next character that is not blank, without taking it; "" at the end where that is allowed."""
+        while True:
+            blanks = _skip_blanks(self._text, self._at)
+            self._at = blanks.end() if blanks else self._at
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if not self._more():
+                break
+        if may_end:
+            return ""
+        raise self._ended()
+
+    def value(self, limit: int, what: str) -> Any:
+        """Take the JSON value that begins here; one of more than ``limit`` characters is refused as ``what``."""
+        while True:
+            try:
+                value, end = _decoder.raw_decode(self._text, self._at)
+            except JSONDecodeError as error:
+                self._grow_for(error, limit, what)
+            except RecursionError:
+                raise self.error(f"nested too deep (more than {MAX_DEPTH} levels)") from None
+            except ValueError as error:
+                raise self.error(str(error)) from None
+            else:
+                # A number may go on in the next window.
+                if end < len(self._text) or not self._more():
+                    break
+        if end - self._at > limit:
+            raise self._too_long(limit, what)
+        self._check(value, self._text[self._at : end])
+        self._at = end
+        return value
+
+    def error(self, what: str, at: int | None = None) -> HeaderError:
+        """The error at character ``at`` of the window (by default the current one), as a byte of the file."""
+        position = self._base + len(self._text[: self._at if at is None else at].encode())
+        return HeaderError(f"{what}, at byte {position} of the file", path=self._path)
+
+    def position(self) -> int:
+        """The current place as a byte of the file."""
+        return self._base + len(self._text[: self._at].encode())
+
+    def _take(self, character: str, expected: str) -> None:
+        if self.peek() != character:
+            raise self.error(f"JSON error: expected {expected}, found {self._shown()}")
+        self._at += 1
+
+    def _shown(self) -> str:
+        return repr(self._text[self._at : self._at + 1])
+
+    def _ended(self) -> CheckpointError:
+        return self._cut or self.error("the header's JSON ends before its object is closed", len(self._text))
+
+    def _too_long(self, limit: int, what: str) -> HeaderError:
+        return self.error(f"{what} takes more than {limit} characters, more than this reader allows")
+
+    def _grow_for(self, error: JSONDecodeError, limit: int, what: str) -> None:
+        """Get more text for a value that the window cuts off; raise where the value itself is wrong."""
+        at, message = error.pos, error.msg.removesuffix(" at")
+        # The longest token that a window can cut short is -Infinity, or a pair of \u escapes.
+        cut_off = message.startswith("Unterminated string") or at >= len(self._text) - 12
+        # In memory a character takes one byte, or up to four of them where the text holds an emoji.
+        room = limit - sys.getsizeof(self._text[self._at :])
+        if cut_off and room < 0 and self._left:
+            raise self._too_long(limit, what)
+        # Doubling, so that a long value is not scanned too often, and never much beyond the limit.
+        if cut_off and self._more(max(WINDOW, min(limit - room, room))):
+            return
+        if message.startswith("Unterminated string") or at >= len(self._text):
+            raise self._ended()
+        raise self.error(f"JSON error: {message[0].lower()}{message[1:]}", at)
+
+    def _more(self, wanted: int = WINDOW) -> bool:
+        """Read ``wanted`` bytes behind what is not taken yet; False at the end of the header."""
+        if self._fault:
+            raise self._fault
+        if not self._left:
+            return False
+        self._base = self.position()
+        self._text = self._text[self._at :]
+        self._at = 0
+        data = self._read(wanted)
+        if not self._text and not self._undecoded and _is_blank(data):
+            self._base += len(data)
+        else:
+            self._text += self._decode(self._undecoded + data)
+        return True
+
+    def _read(self, wanted: int) -> bytes:
+        data = self._file.read(min(self._left, wanted))
+        if not data:
+            raise FileChangedError("the file became shorter while its header was read", path=self._path)
+        self._left -= len(data)
+        return data
+
+    def _decode(self, data: bytes) -> str:
+        try:
+            text, used = codecs.utf_8_decode(data, "strict", self._left == 0)
+        except UnicodeDecodeError as error:
+            # What stands before the bad byte is still read: it lists the tensors of a damaged file.
+            text, used = data[: error.start].decode(), len(data)
+            at = self._base + len(self._text.encode()) + error.start
+            self._fault = self._not_utf8(at, data[error.start], error.reason)
+        self._undecoded = data[used:]
+        return text
+
+    def _not_utf8(self, at: int, byte: int, reason: str) -> CheckpointError:
+        # The end of a cut file can cut a character in two: no fault of the encoding.
+        if self._cut and reason == "unexpected end of data":
+            return self._cut
+        return HeaderError(f"the header is not UTF-8 (byte 0x{byte:02x}), at byte {at} of the file", path=self._path)
+
+    def _check(self, value: Any, text: str) -> None:
+        """What the json module lets pass: lone surrogates and depth."""
+        if "\\u" in text and _has_lone_surrogate(value):
+            raise self.error("a lone surrogate (\\ud800 to \\udfff) in a string")
+        if text.count("[") + text.count("{") >= MAX_DEPTH and _depth(value) >= MAX_DEPTH:
+            raise self.error(f"nested too deep (more than {MAX_DEPTH} levels)")
+
+
+def _is_blank(data: bytes) -> bool:
+    # isspace takes two more characters for blanks than JSON does.
+    return data.isspace() and b"\x0b" not in data and b"\x0c" not in data
+
+
+def _has_lone_surrogate(value: Any) -> bool:
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        return True
+    return False
+
+
+def _depth(value: Any) -> int:
+    depth, level = 0, [value]
+    while level := [each for each in level if isinstance(each, (list, dict))]:
+        depth += 1
+        level = [child for each in level for child in (each.values() if isinstance(each, dict) else each)]
+    return depth
+
+
+def _whole(text: str) -> int | float:
+    # -0 is a float to the safetensors library, and a number beyond the doubles is refused by it.
+    return -0.0 if text == "-0" else int(text) if len(text) < 309 else int(_real(text))
+
+
+def _real(text: str) -> float:
+    value = float(text)
+    if math.isinf(value):
+        raise ValueError(f"the number {text[:24]}… is out of range" if len(text) > 24 else f"{text} is out of range")
+    return value
+
+
+def _constant(text: str) -> Any:
+    raise ValueError(f"{text} is not a JSON value")
+
+
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        seen: set[str] = set()
+        twice = next(name for name, _ in pairs if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise ValueError(f"the key {twice[:64]!r} appears twice in one object")
+    return found
+
+
+_decoder = json.JSONDecoder(object_pairs_hook=_object, parse_int=_whole, parse_float=_real, parse_constant=_constant)

@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Shapes and byte ranges: which bytes of the file hold a tensor, or a slice of one."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+
+from weight_readers.reader import TensorMeta, TensorSlice
+from weight_readers_safetensors.dtypes import DTYPES, Dtype, dtype_of
+
+Range = tuple[int, int]
+"""``(offset, length)``, in bytes from the start of the file."""
+
+
+def stored_shape(source_dtype: str, shape: Sequence[int]) -> tuple[int, ...]:
+    """The shape of the tensor that torch makes of a logical ``shape``: half the last dimension for ``F4``.
+
+    Raises ValueError where the last dimension does not divide into torch's elements, and KeyError for a dtype
+    safetensors does not have.
+    """
+    packing = DTYPES[source_dtype].packing
+    if packing == 1:
+        return tuple(shape)
+    if not shape or shape[-1] % packing:
+        raise ValueError(f"{source_dtype} needs a last dimension divisible by {packing}, not shape {list(shape)}")
+    return (*shape[:-1], shape[-1] // packing)
+
+
+def sliced_shape(meta: TensorMeta, part: TensorSlice | None) -> tuple[int, ...]:
+    """The *logical* shape of ``part`` of the tensor; None is the whole of it.
+
+    `stored_shape` makes it the shape of the torch tensor. Raises IndexError for a dimension the tensor lacks.
+    """
+    if part is None:
+        return meta.shape
+    dim, start, stop = _resolve(meta, part)
+    return (*meta.shape[:dim], stop - start, *meta.shape[dim + 1 :])
+
+
+def wanted_ranges(meta: TensorMeta, part: TensorSlice | None = None) -> list[Range]:
+    """The byte ranges of the file that hold ``part`` of the tensor, in file order, adjacent ones joined.
+
+    Read one after the other into one buffer they are the contiguous bytes of ``tensor.narrow(dim, start, n)``.
+    ``part`` counts logical elements; None is the whole tensor. An empty part has no ranges.
+
+    Raises IndexError for a dimension the tensor lacks, and ValueError where a part of a sub-byte dtype does not
+    begin and end at a whole byte.
+    """
+    if part is None:
+        return [(meta.offset, meta.nbytes)] if meta.nbytes else []
+    dim, start, stop = _resolve(meta, part)
+    inner = math.prod(meta.shape[dim + 1 :])
+    outer = math.prod(meta.shape[:dim])
+    if (stop - start) * inner * outer == 0:
+        return []
+    dtype = dtype_of(meta.source_dtype, path=meta.file, tensor=meta.name)
+    step, first, length = (_bytes(count * inner, dtype, meta, part) for count in (meta.shape[dim], start, stop - start))
+    if length == step:
+        return [(meta.offset, meta.nbytes)]
+    return [(meta.offset + row * step + first, length) for row in range(outer)]
+
+
+def coalesce(ranges: Iterable[Range], gap: int = 0) -> list[Range]:
+    """Ranges in file order, with those joined that overlap or lie at most ``gap`` bytes apart.
+
+    Reading up to ``gap`` unwanted bytes can cost less than one more request. Empty ranges vanish.
+    """
+    if gap < 0:
+        raise ValueError(f"gap must be at least 0, not {gap}")
+    joined: list[Range] = []
+    for offset, length in sorted(each for each in ranges if each[1]):
+        if joined and offset - sum(joined[-1]) <= gap:
+            begin, so_far = joined[-1]
+            joined[-1] = (begin, max(so_far, offset + length - begin))
+        else:
+            joined.append((offset, length))
+    return joined
+
+
+def _resolve(meta: TensorMeta, part: TensorSlice) -> tuple[int, int, int]:
+    try:
+        return part.resolve(meta.shape)
+    except IndexError as error:
+        raise IndexError(f"{error}: tensor {meta.name!r} in {meta.file}") from None
+
+
+def _bytes(elements: int, dtype: Dtype, meta: TensorMeta, part: TensorSlice) -> int:
+    whole, rest = divmod(elements * dtype.bits, 8)
+    if rest:
+        raise ValueError(
+            f"slice {part.start}:{part.stop} of dimension {part.dim} cuts {dtype.name} inside a byte "
+            f"(whole bytes hold {dtype.unit} elements): tensor {meta.name!r} of shape {list(meta.shape)} in {meta.file}"
+        )
+    return whole
