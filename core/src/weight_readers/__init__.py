@@ -15,7 +15,7 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-from weight_readers import _select, quant
+from weight_readers import _select
 from weight_readers.capabilities import (
     API_VERSION,
     Alignment,
@@ -194,9 +194,7 @@ def select_weight_reader(
     ReaderUnavailableError, NoSuitableReaderError, and whatever ValueError a reader has for a bad option.
     """
     merged = _select.merge_request(request, needs, needs_key_filter=needs_key_filter)
-    return _select.select(
-        registry or default_registry(), merged, requested=requested, strict=strict, environment=environment
-    )
+    return (registry or default_registry()).select(merged, requested=requested, strict=strict, environment=environment)
 
 
 def explain_selection(
@@ -219,7 +217,7 @@ def explain_selection(
 
 def available_quant_methods() -> list[QuantMethodInfo]:
     """The quant methods that installed plugins registered. Imports no backend."""
-    return [method for _, method in quant.quant_methods(default_registry())]
+    return default_registry().available_quant_methods()
 
 
 def select_quant_method(weight_type: str, device_type: str) -> QuantMethodInfo:
@@ -227,7 +225,7 @@ def select_quant_method(weight_type: str, device_type: str) -> QuantMethodInfo:
 
     Raises NoSuitableQuantMethodError, or DuplicateReaderError where two distributions offer one.
     """
-    return quant.select(default_registry(), weight_type, device_type)
+    return default_registry().select_quant_method(weight_type, device_type)
 
 
 def registry_report() -> dict[str, Any]:

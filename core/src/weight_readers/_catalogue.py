@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 import importlib_metadata
@@ -14,24 +14,25 @@ DISTRIBUTION = "weight-readers"
 
 @dataclass(frozen=True, kw_only=True)
 class KnownReader:
-    """A reader that this project publishes: the extra of core that brings it, and the formats it reads."""
+    """A reader that this project publishes: the extra of core that brings it, and what it reads."""
 
     extra: str
     formats: frozenset[str]
+    schemes: frozenset[str] = frozenset({"file"})
 
 
 KNOWN_READERS: Mapping[str, KnownReader] = {
-    "gguf": KnownReader(extra="gguf", formats=frozenset({"gguf"})),
-    "pt": KnownReader(extra="pt", formats=frozenset({"pt"})),
-    "runai_streamer": KnownReader(extra="runai", formats=frozenset({"safetensors"})),
+    # In the order in which they are suggested where several read a format: first what installs everywhere.
     "safetensors": KnownReader(extra="mmap", formats=frozenset({"safetensors"})),
     "threaded": KnownReader(extra="threaded", formats=frozenset({"safetensors"})),
+    "runai_streamer": KnownReader(
+        extra="runai", formats=frozenset({"safetensors"}), schemes=frozenset({"file", "s3", "gs", "az"})
+    ),
+    "gguf": KnownReader(extra="gguf", formats=frozenset({"gguf"})),
+    "pt": KnownReader(extra="pt", formats=frozenset({"pt"})),
 }
 
 _REQUIREMENT = re.compile(r"""\s*(?P<name>[A-Za-z0-9._-]+).*;.*extra\s*==\s*['"](?P<extra>[^'"]+)['"]""")
-
-# Which reader to suggest first where several plugins read a format: the one that installs everywhere.
-_FIRST_SUGGESTION = {"safetensors": "safetensors"}
 
 
 def normalized(distribution: str) -> str:
@@ -56,9 +57,10 @@ def core_extras() -> dict[str, tuple[str, ...]]:
         return {}
 
 
-def core_version() -> str | None:
+def installed_version(distribution: str = DISTRIBUTION) -> str | None:
+    """The version by the metadata; None where there is none."""
     try:
-        return importlib_metadata.version(DISTRIBUTION)
+        return importlib_metadata.version(distribution)
     except importlib_metadata.PackageNotFoundError:
         return None
 
@@ -68,19 +70,41 @@ def install_command(extra: str) -> str:
 
 
 def install_hint(reader: str) -> str | None:
-    """How to install one of our readers; None for a name that is not ours."""
+    """How to install one of our readers; None for a name that is not ours.
+
+    Names a command only where the installed core has the extra: a command that does not exist mends nothing.
+    """
     known = KNOWN_READERS.get(reader)
     if known is None:
         return None
     if known.extra in core_extras():
         return f"Install it: {install_command(known.extra)}"
-    return f"{DISTRIBUTION} {core_version() or 'here'} does not offer its plugin yet (no extra {known.extra!r})"
+    version = installed_version()
+    if version is None:
+        return f"This application was built without it; pass it as Registry(plugins={{{reader!r}: …}})"
+    return f"{DISTRIBUTION} {version} has no plugin for it yet (no extra {known.extra!r})"
 
 
-def format_hint(wanted: str | None) -> str | None:
-    """How to install a reader for the format ``wanted`` (any format where None); None where no plugin of ours reads it."""
-    names = [name for name, known in KNOWN_READERS.items() if wanted is None or wanted in known.formats]
-    first = _FIRST_SUGGESTION.get(wanted or "safetensors")
-    ordered = sorted(names, key=lambda name: (name != first, name))
-    offered = [name for name in ordered if KNOWN_READERS[name].extra in core_extras()]
-    return install_hint((offered or ordered)[0]) if ordered else None
+def suggestion(wanted: str | None, schemes: Collection[str] = (), *, installed: Collection[str] = ()) -> str | None:
+    """How to install a reader of ours for a format (any where None) and schemes, out of those not ``installed``.
+
+    None where no plugin of ours would help.
+    """
+    fitting = [
+        name
+        for name, known in KNOWN_READERS.items()
+        if name not in installed and (wanted is None or wanted in known.formats) and known.schemes.issuperset(schemes)
+    ]
+    extras = core_extras()
+    offered = [name for name in fitting if KNOWN_READERS[name].extra in extras]
+    return install_hint((offered or fitting)[0]) if fitting else None
+
+
+def missing_extras() -> dict[str, dict[str, object]]:
+    """Extra -> the distributions of it that are not installed, and the command that installs them."""
+    missing: dict[str, dict[str, object]] = {}
+    for extra, distributions in core_extras().items():
+        absent = [name for name in distributions if installed_version(name) is None]
+        if absent:
+            missing[extra] = {"distributions": absent, "install": install_command(extra)}
+    return missing

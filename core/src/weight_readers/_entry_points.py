@@ -8,8 +8,9 @@ same name (it keeps the first distribution of each name). Here each distribution
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import Any
 
 import importlib_metadata
 
@@ -18,75 +19,109 @@ from weight_readers.hookspecs import PROJECT_NAME
 
 
 @dataclass(frozen=True, kw_only=True)
-class Found:
-    """One entry point of the group, and the distribution that declares it."""
+class Source:
+    """Where a plugin comes from: an entry point of a distribution, or the caller, who has no distribution.
+
+    ``load`` imports and returns the plugin, ``module`` is the module that it imports.
+    """
 
     name: str
-    entry_point: importlib_metadata.EntryPoint
-    distribution: str
-    version: str | None
-    location: str
+    load: Callable[[], object]
+    module: str | None = None
+    distribution: str | None = None
+    version: str | None = None
+    location: str | None = None
+
+    @property
+    def origin(self) -> str:
+        """Distribution and version, for messages and listings."""
+        return f"{self.distribution} {self.version or ''}".strip() if self.distribution else "Registry(plugins=…)"
 
     def __str__(self) -> str:
-        return f"{self.distribution} {self.version or '(no version)'} at {self.location}"
+        return f"{self.origin} at {self.location}" if self.location else self.origin
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scan:
     """All that a walk over the distributions turned up.
 
-    ``found`` maps a name to the entry points of *different* distributions that claim it. ``shadowed`` are further
-    copies of a distribution that was found already (editable and a stale one), ``unreadable`` pairs a location
-    with why its metadata could not be read.
+    ``sources`` maps a name to the entry points of *different* distributions that claim it, sorted, so that the
+    order of ``sys.path`` decides nothing. ``shadowed`` are further copies of one distribution (editable and a
+    stale one), ``unreadable`` pairs a location with why its metadata could not be read.
     """
 
-    found: dict[str, tuple[Found, ...]] = field(default_factory=dict)
-    shadowed: tuple[Found, ...] = ()
+    sources: dict[str, tuple[Source, ...]] = field(default_factory=dict)
+    shadowed: tuple[Source, ...] = ()
     unreadable: tuple[tuple[str, str], ...] = ()
 
 
 def scan(distributions: Iterable[importlib_metadata.Distribution]) -> Scan:
     """Collect the group's entry points. Never raises for a broken distribution; imports no plugin."""
-    found: dict[str, list[Found]] = {}
-    shadowed: list[Found] = []
+    copies: dict[tuple[str, str], list[Source]] = {}
     unreadable: list[tuple[str, str]] = []
-    for distribution in distributions:
+    for distribution in _walk(distributions, unreadable):
         try:
             declared = _declared_by(distribution)
         except Exception as error:  # any metadata fault of any installed package
-            unreadable.append((_location(distribution), f"{type(error).__name__}: {error}"))
+            unreadable.append((_location(distribution), _said(error)))
             continue
-        for item in declared:
-            claims = found.setdefault(item.name, [])
-            same = any(normalized(claim.distribution) == normalized(item.distribution) for claim in claims)
-            (shadowed if same else claims).append(item)
-    return Scan(
-        found={name: tuple(found[name]) for name in sorted(found)},
-        shadowed=tuple(shadowed),
-        unreadable=tuple(unreadable),
-    )
+        for source in declared:
+            copies.setdefault((source.name, normalized(str(source.distribution))), []).append(source)
+    sources: dict[str, tuple[Source, ...]] = {}
+    shadowed: list[Source] = []
+    for (name, _), found in sorted(copies.items()):
+        kept = min(found, key=_is_leftover)
+        sources[name] = (*sources.get(name, ()), kept)
+        shadowed += [source for source in found if source is not kept]
+    return Scan(sources=sources, shadowed=tuple(shadowed), unreadable=tuple(unreadable))
 
 
-def _declared_by(distribution: importlib_metadata.Distribution) -> list[Found]:
+def _walk(
+    distributions: Iterable[importlib_metadata.Distribution], unreadable: list[tuple[str, str]]
+) -> Iterator[importlib_metadata.Distribution]:
+    try:
+        yield from distributions
+    except Exception as error:  # a finder on sys.meta_path that fails ends the walk, and hides nobody found so far
+        unreadable.append(("sys.meta_path", _said(error)))
+
+
+def _is_leftover(source: Source) -> bool:
+    """pip writes .dist-info; of two copies an .egg-info is the stale one. Else the first on the path counts."""
+    return not str(source.location).endswith(".dist-info")
+
+
+def _declared_by(distribution: importlib_metadata.Distribution) -> list[Source]:
     text = distribution.read_text("entry_points.txt")
     # A package that does not mention the group cannot harm us, however malformed its file is.
     if not text or PROJECT_NAME not in text:
         return []
+    entry_points = [ep for ep in distribution.entry_points if ep.group == PROJECT_NAME]
     location = _location(distribution)
-    metadata = distribution.metadata
+    metadata = _metadata(distribution)
     return [
-        Found(
+        Source(
             name=entry_point.name,
-            entry_point=entry_point,
-            distribution=metadata["Name"] or location,
-            version=metadata["Version"],
+            load=entry_point.load,
+            module=entry_point.value.partition(":")[0].partition("[")[0].strip(),
+            distribution=metadata.get("Name") or location,
+            version=metadata.get("Version"),
             location=location,
         )
-        for entry_point in distribution.entry_points
-        if entry_point.group == PROJECT_NAME
+        for entry_point in entry_points
     ]
+
+
+def _metadata(distribution: importlib_metadata.Distribution) -> Any:
+    try:
+        return distribution.metadata or {}
+    except Exception:  # a folder without METADATA: its entry points still count, under its path
+        return {}
 
 
 def _location(distribution: importlib_metadata.Distribution) -> str:
     path = getattr(distribution, "_path", None)  # the only handle on a distribution without a name
     return str(path) if path is not None else repr(distribution)
+
+
+def _said(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"

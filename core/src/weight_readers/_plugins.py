@@ -7,16 +7,26 @@ found with ``check_pending()`` without blaming the neighbours.
 
 from __future__ import annotations
 
+import copy
+import importlib
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any
 
 import pluggy
 
 from weight_readers import hookspecs
-from weight_readers.capabilities import API_VERSION, Declined, Environment, QuantMethodInfo, ReaderInfo, Request
+from weight_readers._entry_points import Source
+from weight_readers.capabilities import (
+    API_VERSION,
+    Declined,
+    Environment,
+    Feature,
+    QuantMethodInfo,
+    ReaderInfo,
+    Request,
+)
 from weight_readers.errors import (
     PluginContractError,
     PluginLoadError,
@@ -25,7 +35,12 @@ from weight_readers.errors import (
     WeightReadersError,
 )
 from weight_readers.policy import Rejected
-from weight_readers.reader import WeightReader
+from weight_readers.reader import ReadsInto, WeightReader
+
+_Failure = (Exception, SystemExit)
+"""What plugin code may raise without ending the process: some modules exit when a licence or a device is absent."""
+
+_READER_MEMBERS = ("info", "selection", "read_meta", "iter_weights")
 
 
 class StillImporting(Exception):
@@ -33,25 +48,37 @@ class StillImporting(Exception):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plugin:
-    """A plugin as far as it could be loaded: ``info`` where it described itself, ``error`` where it is broken."""
+class Broken:
+    """A plugin that could not be loaded, and why."""
 
-    name: str
-    distribution: str | None
-    version: str | None
-    info: ReaderInfo | None = None
-    hooks: Any = None
-    error: ReaderUnavailableError | None = None
-    trace: str | None = None
-    quant_methods: tuple[QuantMethodInfo, ...] = ()
+    source: Source
+    error: ReaderUnavailableError
 
     @property
-    def origin(self) -> str:
-        return f"{self.distribution} {self.version or ''}".strip() if self.distribution else "an explicit plugin"
+    def trace(self) -> str:
+        """The traceback of what broke it, as text."""
+        cause = self.error.__cause__ or self.error
+        return "".join(traceback.format_exception(type(cause), cause, cause.__traceback__))
+
+    def failure(self) -> ReaderUnavailableError:
+        """A fresh copy of the error: one exception raised again and again gathers tracebacks and their frames."""
+        fresh = copy.copy(self.error)
+        fresh.__cause__ = self.error.__cause__
+        return fresh
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plugin:
+    """A plugin that loaded and described itself."""
+
+    source: Source
+    info: ReaderInfo
+    hooks: Any
+    quant_methods: tuple[QuantMethodInfo, ...] = ()
 
     def missing_backend(self, has_module: Callable[[str], bool]) -> Rejected | None:
         """A rejection naming the first backend module that is not installed."""
-        for requirement in self.info.requires if self.info else ():
+        for requirement in self.info.requires:
             if not has_module(requirement.module):
                 return Rejected(
                     code="backend-missing",
@@ -64,75 +91,95 @@ class Plugin:
         """The plugin's own check. A check that raises, or answers something else, counts as a veto that says so."""
         try:
             declined = self.hooks.weight_readers_check(request=request, environment=environment)
-        except Exception as error:
-            return Rejected(code="check-failed", reason=f"its check raised {type(error).__name__}: {error}")
+        except _Failure as error:
+            return Rejected(code="check-failed", reason=f"its check raised {_said(error)}")
         if declined is None:
             return None
         if not isinstance(declined, Declined):
             return Rejected(code="check-failed", reason=f"its check returned {declined!r}, not Declined or None")
         return Rejected(code="vetoed", reason=declined.reason, fix=declined.fix)
 
-    def create(self, options: Mapping[str, Any]) -> WeightReader:
-        """Make the reader. Raises PluginLoadError or PluginContractError; a bad option's ValueError goes through."""
-        try:
-            reader = self.hooks.weight_readers_create(options=dict(options))
-        except (WeightReadersError, ValueError, TypeError):
-            raise
-        except (Exception, SystemExit) as error:
-            raise self._failure(PluginLoadError, f"its backend raised {_said(error)}") from error
-        if not isinstance(reader, WeightReader):
-            raise self._failure(PluginContractError, f"its create hook returned {type(reader).__name__}, no reader")
-        if getattr(reader.info, "name", None) != self.name:
-            raise self._failure(PluginContractError, f"its create hook returned a reader described as {reader.info!r}")
-        return reader
+    def create(self, settings: Mapping[str, Any], options: Mapping[str, Any]) -> WeightReader:
+        """Make the reader with what policy set and the caller's options.
 
-    def _failure(self, kind: type[ReaderUnavailableError], what: str) -> ReaderUnavailableError:
-        return failure(kind, what, name=self.name, distribution=self.distribution, version=self.version)
+        Raises PluginLoadError or PluginContractError. A ValueError or TypeError goes through where the caller gave
+        options: it is about them. Where none were given it is the backend's (a numpy of another ABI raises one).
+        """
+        try:
+            reader = self.hooks.weight_readers_create(options={**settings, **options})
+        except WeightReadersError:
+            raise
+        except _Failure as error:
+            if options and isinstance(error, (ValueError, TypeError)):
+                raise
+            raise failure(PluginLoadError, f"its backend raised {_said(error)}", self.source) from error
+        if breach := _breach(reader, self.info.name):
+            raise failure(PluginContractError, f"its create hook returned {breach}", self.source)
+        return reader  # type: ignore[no-any-return]
 
 
 def failure(
-    kind: type[ReaderUnavailableError],
-    what: str,
-    *,
-    name: str,
-    distribution: str | None,
-    version: str | None,
-    fix: str | None = None,
+    kind: type[ReaderUnavailableError], what: str, source: Source, *, fix: str | None = None
 ) -> ReaderUnavailableError:
-    """An error about one plugin, naming its distribution, and the reinstall that mends most of them."""
-    origin = f" of {distribution} {version or ''}".rstrip() if distribution else ""
-    if fix is None and distribution is not None:
-        fix = f"Reinstall or remove it: pip install --force-reinstall {distribution}"
+    """An error about one plugin, naming its distribution, and the command that mends most of its kind."""
+    owner = f" of {source.origin}" if source.distribution else ""
+    if fix is None and source.distribution is not None:
+        reinstall = "--force-reinstall" if issubclass(kind, PluginLoadError) else "--upgrade"
+        fix = f"Mend or remove it: pip install {reinstall} {source.distribution}"
     return kind(
-        f"reader {name!r}{origin} is broken: {what}", name=name, fix=fix, code="broken", distribution=distribution
+        f"reader {source.name!r}{owner} is broken: {what}",
+        name=source.name,
+        fix=fix,
+        code="broken",
+        distribution=source.distribution,
     )
 
 
-def load(
-    name: str, get: Callable[[], object], *, distribution: str | None, version: str | None, module: str | None = None
-) -> Plugin:
+def load(source: Source) -> Plugin | Broken:
     """Import, register and question one plugin. Raises only StillImporting (and what ends the process)."""
-    whose: dict[str, Any] = {"name": name, "distribution": distribution, "version": version}
     try:
-        plugin = _imported(get, whose, module)
-        hooks = _registered(plugin, whose)
-        info = _described(hooks, whose)
-        methods = _quant_methods(hooks, whose)
+        plugin = _imported(source)
+        hooks = _registered(plugin, source)
+        info = _described(hooks, source)
+        methods = _quant_methods(hooks, source)
     except ReaderUnavailableError as error:
-        cause = error.__cause__ or error
-        trace = "".join(traceback.format_exception(type(cause), cause, cause.__traceback__))
-        return Plugin(**whose, error=error, trace=trace)
-    return Plugin(**whose, info=info, hooks=hooks, quant_methods=methods)
+        return Broken(source=source, error=error)
+    return Plugin(source=source, info=info, hooks=hooks, quant_methods=methods)
 
 
-def _imported(get: Callable[[], object], whose: Mapping[str, Any], module: str | None) -> object:
+# --- import ------------------------------------------------------------------------------------------------
+
+
+def _imported(source: Source) -> object:
     try:
-        plugin = get()
-    except (Exception, SystemExit) as error:
-        raise failure(PluginLoadError, _import_story(error, module), **whose) from error
-    if isinstance(plugin, ModuleType) and getattr(plugin.__spec__, "_initializing", False):
-        raise StillImporting(whose["name"])
-    return plugin
+        if source.module is not None and _is_half_imported(source.module):
+            raise StillImporting(source.name)
+        return source.load()
+    except StillImporting:
+        raise
+    except _Failure as error:
+        if _is_deadlock(error):
+            raise StillImporting(source.name) from error
+        fix = _UPGRADE_CORE if _wants_newer_core(error) else None
+        raise failure(PluginLoadError, _import_story(error, source.module), source, fix=fix) from error
+
+
+def _is_half_imported(module: str) -> bool:
+    imported = importlib.import_module(module)
+    return bool(getattr(getattr(imported, "__spec__", None), "_initializing", False))
+
+
+def _is_deadlock(error: BaseException) -> bool:
+    """Two threads import plugins that ask for each other: Python breaks the tie with an error in one of them."""
+    return type(error).__name__ == "_DeadlockError"
+
+
+_UPGRADE_CORE = "Upgrade core: pip install --upgrade weight-readers"
+
+
+def _wants_newer_core(error: BaseException) -> bool:
+    """The plugin imports a name that this core does not have yet."""
+    return isinstance(error, ImportError) and str(error.name).partition(".")[0] == hookspecs.PROJECT_NAME
 
 
 def _import_story(error: BaseException, module: str | None) -> str:
@@ -148,43 +195,63 @@ def _said(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
-def _registered(plugin: object, whose: Mapping[str, Any]) -> Any:
+# --- contract ----------------------------------------------------------------------------------------------
+
+
+def _registered(plugin: object, source: Source) -> Any:
     manager = pluggy.PluginManager(hookspecs.PROJECT_NAME)
     manager.add_hookspecs(hookspecs)
     try:
-        manager.register(plugin, name=whose["name"])
+        manager.register(plugin, name=source.name)
         manager.check_pending()
     except Exception as error:
-        raise failure(PluginContractError, _said(error), **whose) from error
-    for hook in ("weight_readers_describe", "weight_readers_create"):
-        if not getattr(manager.hook, hook).get_hookimpls():
-            raise failure(PluginContractError, f"it has no @hookimpl {hook}", **whose)
+        raise failure(PluginContractError, _said(error), source) from error
+    for hook, caller in vars(manager.hook).items():
+        if caller.get_hookimpls():
+            continue
+        if hasattr(plugin, hook):  # a veto that nobody calls would be worse than none
+            raise failure(PluginContractError, f"its {hook} lacks @weight_readers.hookimpl", source)
+        if hook in ("weight_readers_describe", "weight_readers_create"):
+            raise failure(PluginContractError, f"it has no {hook}", source)
     return manager.hook
 
 
-def _described(hooks: Any, whose: Mapping[str, Any]) -> ReaderInfo:
+def _described(hooks: Any, source: Source) -> ReaderInfo:
     try:
         info = hooks.weight_readers_describe()
-    except (Exception, SystemExit) as error:
-        raise failure(PluginContractError, f"its describe hook raised {_said(error)}", **whose) from error
+    except _Failure as error:
+        raise failure(PluginContractError, f"its describe hook raised {_said(error)}", source) from error
     if not isinstance(info, ReaderInfo):
-        raise failure(PluginContractError, f"its describe hook returned {info!r}, not a ReaderInfo", **whose)
+        raise failure(PluginContractError, f"its describe hook returned {info!r}, not a ReaderInfo", source)
     if info.api_version > API_VERSION:
         what = f"it was written for API version {info.api_version}, and this core speaks {API_VERSION}"
-        raise failure(PluginVersionError, what, fix="Upgrade core: pip install --upgrade weight-readers", **whose)
-    if info.name != whose["name"]:
-        raise failure(PluginContractError, f"it describes itself as {info.name!r}", **whose)
+        raise failure(PluginVersionError, what, source, fix=_UPGRADE_CORE)
+    if info.name != source.name:
+        raise failure(PluginContractError, f"it describes itself as {info.name!r}", source)
     return info
 
 
-def _quant_methods(hooks: Any, whose: Mapping[str, Any]) -> tuple[QuantMethodInfo, ...]:
+def _quant_methods(hooks: Any, source: Source) -> tuple[QuantMethodInfo, ...]:
     try:
-        methods: Sequence[object] = hooks.weight_readers_quant_methods() or ()
-    except (Exception, SystemExit) as error:
-        raise failure(PluginContractError, f"its quant-method hook raised {_said(error)}", **whose) from error
+        methods: Sequence[object] = tuple(hooks.weight_readers_quant_methods() or ())
+    except _Failure as error:
+        raise failure(PluginContractError, f"its quant-method hook raised {_said(error)}", source) from error
     listed: list[QuantMethodInfo] = []
     for method in methods:
         if not isinstance(method, QuantMethodInfo):
-            raise failure(PluginContractError, f"its quant-method hook listed {method!r}", **whose)
+            raise failure(PluginContractError, f"its quant-method hook listed {method!r}", source)
         listed.append(method)
     return tuple(listed)
+
+
+def _breach(reader: object, name: str) -> str | None:
+    """How ``reader`` breaks its protocol; None where it keeps it."""
+    kind = type(reader).__name__
+    if missing := [member for member in _READER_MEMBERS if not hasattr(reader, member)]:
+        return f"{kind}, which lacks {', '.join(missing)}"
+    info = getattr(reader, "info", None)
+    if not isinstance(info, ReaderInfo) or info.name != name:
+        return f"{kind}, described as {info!r}"
+    if Feature.READ_INTO in info.features and not isinstance(reader, ReadsInto):
+        return f"{kind}, which declares read_into and lacks it"
+    return None

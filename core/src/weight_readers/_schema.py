@@ -53,7 +53,9 @@ def _plain(value: Any) -> Any:
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
-    return value
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    return str(value)  # what an engine was asked for may hold anything, a torch.dtype say
 
 
 def _items(name: str, value: Any) -> list[Any]:
@@ -98,17 +100,22 @@ def members(kind: type[E]) -> Coercion:
     return lambda name, value: frozenset(one(name, item) for item in _items(name, value))
 
 
-def schemas(kind: type[S]) -> Coercion:
-    """A tuple of ``kind``, each given as an instance or as its JSON."""
+def schema(kind: type[S]) -> Coercion:
+    """One ``kind``, given as an instance or as its JSON."""
 
-    def coerce(name: str, value: Any) -> tuple[S, ...]:
-        items = [kind.from_json(item) if isinstance(item, Mapping) else item for item in _items(name, value)]
-        for item in items:
-            if not isinstance(item, kind):
-                raise TypeError(f"{name} must hold {kind.__name__}, not {item!r}")
-        return tuple(items)
+    def coerce(name: str, value: Any) -> S:
+        item = kind.from_json(value) if isinstance(value, Mapping) else value
+        if not isinstance(item, kind):
+            raise TypeError(f"{name} must be a {kind.__name__}, not {value!r}")
+        return item
 
     return coerce
+
+
+def schemas(kind: type[S]) -> Coercion:
+    """A tuple of ``kind``, each given as an instance or as its JSON."""
+    one = schema(kind)
+    return lambda name, value: tuple(one(name, item) for item in _items(name, value))
 
 
 def flag(name: str, value: Any) -> bool:
@@ -117,24 +124,25 @@ def flag(name: str, value: Any) -> bool:
     return value
 
 
-def whole(minimum: int) -> Coercion:
-    """A whole number of at least ``minimum``, or None where the fact is not known."""
+def whole(minimum: int | None = None) -> Coercion:
+    """A whole number, of at least ``minimum``."""
 
-    def coerce(name: str, value: Any) -> int | None:
-        if value is None:
-            return None
+    def coerce(name: str, value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError(f"{name} must be a whole number, not {value!r}")
-        if value < minimum:
+        if minimum is not None and value < minimum:
             raise ValueError(f"{name} must be at least {minimum}, not {value}")
         return value
 
     return coerce
 
 
-def fraction(name: str, value: Any) -> float | None:
-    if value is None:
-        return None
+def fraction(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value <= 1:
         raise ValueError(f"{name} must be a fraction between 0 and 1, not {value!r}")
     return float(value)
+
+
+def optional(coerce: Coercion) -> Coercion:
+    """None, where a fact is not known or not asked for, or what ``coerce`` takes."""
+    return lambda name, value: None if value is None else coerce(name, value)

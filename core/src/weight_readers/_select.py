@@ -3,15 +3,15 @@
 
 from __future__ import annotations
 
-import traceback
-import warnings
 from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
 from weight_readers import _catalogue
-from weight_readers._plugins import Plugin, failure
-from weight_readers._settings import close_match
+from weight_readers._inventory import Inventory
+from weight_readers._plugins import Broken, Plugin, failure
+from weight_readers._settings import close_match, warn_of_unknown
+from weight_readers._warnings import warn_caller
 from weight_readers.capabilities import Environment, Feature, Request
 from weight_readers.errors import (
     NoSuitableReaderError,
@@ -20,12 +20,12 @@ from weight_readers.errors import (
     ReaderUnavailableError,
     WeightReadersError,
 )
+from weight_readers.policy import Rejected
 from weight_readers.reader import WeightReader
-from weight_readers.registry import Registry
-from weight_readers.selection import Candidate, Selection
+from weight_readers.selection import Candidate, Selection, choose
 
-# Frames between `warnings.warn` here and the code that called `select_weight_reader`.
-_CALLER = 4
+Failures = dict[str, ReaderUnavailableError]
+"""Readers whose backend failed to start during this one selection. Not remembered: the cause may pass."""
 
 
 def merge_request(request: Request | None, needs: Mapping[str, Any], *, needs_key_filter: bool) -> Request:
@@ -38,108 +38,132 @@ def merge_request(request: Request | None, needs: Mapping[str, Any], *, needs_ke
     return replace(merged, needs=merged.needs | {Feature.KEY_FILTER}) if needs_key_filter else merged
 
 
-def select(
-    registry: Registry,
+def explain(
+    inventory: Inventory,
     request: Request,
+    environment: Environment,
     *,
     requested: str | None,
     strict: bool | None,
-    environment: Environment | None,
+    failures: Failures | None = None,
+) -> Selection:
+    """Judge every reader and pick one, without making it."""
+    if requested is not None:
+        inventory.check_known(requested)
+    warn_of_unknown("Request.prefer", request.prefer, inventory.known_names())
+    standings = inventory.standings(request, environment)
+    if requested is not None and all(standing.name != requested for standing in standings):
+        standings.append(inventory.standing(requested, request, environment))
+    for name, error in (failures or {}).items():
+        failed = Rejected(code="failed", reason=error.what, fix=error.fix)
+        standings = [replace(s, verdict=failed) if s.name == name else s for s in standings]
+    return choose(
+        standings,
+        request,
+        environment,
+        requested=requested,
+        environment_prefers=inventory.settings.prefer,
+        strict=inventory.settings.strict(strict),
+    )
+
+
+def select(
+    inventory: Inventory,
+    request: Request,
+    environment: Environment,
+    *,
+    requested: str | None,
+    strict: bool | None,
 ) -> WeightReader:
     """A reader, made and ready, with its ``selection``.
 
-    A backend that fails while the reader is made is published as broken and the selection is made again: each
-    round takes one reader away, so that the loop ends. Once a reader is returned nothing is tried again.
+    A backend that fails while the reader is made takes part no more, and the selection is made again: each round
+    takes one reader away, so that the loop ends. Once a reader is returned nothing is tried again.
     """
+    failures: Failures = {}
     while True:
-        selection = registry.explain(request, requested=requested, strict=strict, environment=environment)
-        plugin = registry.plugin(selection.chosen) if selection.chosen is not None else None
-        if plugin is None:
-            raise _refusal(registry, selection)
+        selection = explain(inventory, request, environment, requested=requested, strict=strict, failures=failures)
+        plugin = inventory.plugin(selection.chosen) if selection.chosen is not None else None
+        if not isinstance(plugin, Plugin):
+            raise _refusal(inventory, selection, failures)
         try:
             reader = _created(plugin, selection)
         except ReaderUnavailableError as error:
-            _publish_broken(registry, plugin, error)
+            error.selection = selection
             if selection.strict:
-                error.selection = selection
                 raise
-            if requested is None:
-                _warn_of_failure(registry, plugin.name, error, request, environment)
+            failures[plugin.info.name] = error
             continue
-        if selection.fallback:
-            _warn_of_fallback(selection)
-        reader.selection = selection
+        _warn_of_replacement(selection, failures)
         return reader
 
 
 def _created(plugin: Plugin, selection: Selection) -> WeightReader:
-    chosen = selection.candidate(plugin.name)
-    settings = dict(chosen.settings) if chosen else {}
-    conflicting = {k for k, v in settings.items() if selection.request.options.get(k, v) != v}
-    if conflicting:
-        raise ValueError(f"option {sorted(conflicting)} of reader {plugin.name!r} contradicts the rest of the request")
-    reader = plugin.create({**settings, **selection.request.options})
+    chosen = selection.candidate(plugin.info.name)
+    reader = plugin.create(chosen.settings if chosen else {}, selection.request.options)
     if lacking := selection.request.needs - reader.info.features:
-        what = f"it promised {sorted(f.value for f in lacking)} and came without"
-        raise failure(
-            PluginContractError, what, name=plugin.name, distribution=plugin.distribution, version=plugin.version
-        )
+        what = f"it promised {', '.join(sorted(f.value for f in lacking))} and its reader came without"
+        raise failure(PluginContractError, what, plugin.source)
+    try:
+        reader.selection = selection
+    except AttributeError as error:
+        raise failure(PluginContractError, f"its reader takes no selection: {error}", plugin.source) from error
     return reader
 
 
-def _publish_broken(registry: Registry, plugin: Plugin, error: ReaderUnavailableError) -> None:
-    cause = error.__cause__ or error
-    trace = "".join(traceback.format_exception(type(cause), cause, cause.__traceback__))
-    registry.publish(replace(plugin, error=error, trace=trace))
+def _warn_of_replacement(selection: Selection, failures: Failures) -> None:
+    """Whoever stands in for the reader that was asked for, or for the policy's first pick, is not silent."""
+    replaced = [selection.requested] if selection.fallback else []
+    for name in dict.fromkeys([*replaced, *failures]):
+        candidate = selection.candidate(name or "")
+        if candidate is not None and selection.chosen is not None:
+            warn_caller(
+                ReaderFallbackWarning(
+                    asked=candidate.name, used=selection.chosen, reason=candidate.reason, fix=candidate.fix
+                )
+            )
 
 
-def _warn_of_failure(
-    registry: Registry, name: str, error: ReaderUnavailableError, request: Request, environment: Environment | None
-) -> None:
-    """The policy's own pick failed to start: whoever is next is not a silent replacement."""
-    following = registry.explain(request, environment=environment)
-    if following.chosen is not None:
-        warning = ReaderFallbackWarning(asked=name, used=following.chosen, reason=error.what, fix=error.fix)
-        warnings.warn(warning, stacklevel=_CALLER + 1)
-
-
-def _warn_of_fallback(selection: Selection) -> None:
-    asked = selection.candidate(selection.requested or "")
-    if asked is not None and selection.chosen is not None:
-        warning = ReaderFallbackWarning(asked=asked.name, used=selection.chosen, reason=asked.reason, fix=asked.fix)
-        warnings.warn(warning, stacklevel=_CALLER + 1)
-
-
-def _refusal(registry: Registry, selection: Selection) -> WeightReadersError:
+def _refusal(inventory: Inventory, selection: Selection, failures: Failures) -> WeightReadersError:
     if selection.requested is None:
         return _none_fits(selection)
-    asked = selection.candidate(selection.requested)
-    plugin = registry.plugin(selection.requested)
-    if plugin is not None and plugin.error is not None:
-        plugin.error.selection = selection
-        return plugin.error
+    error = failures.get(selection.requested)
+    plugin = inventory.plugin(selection.requested)
+    if error is None and isinstance(plugin, Broken) and not inventory.is_disabled(selection.requested):
+        error = plugin.failure()
+    if error is None:
+        error = _unavailable(selection, selection.requested)
+    error.selection = selection
+    return error
+
+
+def _unavailable(selection: Selection, name: str) -> ReaderUnavailableError:
+    asked = selection.candidate(name)
+    what = f"reader {name!r} cannot be used here: {asked.reason if asked else 'not installed'}"
+    stand_ins = [c for c in selection.candidates if c.fallback and c.name != name and not c.accepted]
+    if stand_ins and not selection.strict:
+        what += f" (nor its stand-in {stand_ins[0].name!r}: {stand_ins[0].reason})"
     return ReaderUnavailableError(
-        f"reader {selection.requested!r} cannot be used here: {asked.reason if asked else 'not installed'}",
-        name=selection.requested,
+        what,
+        name=name,
         code=asked.code if asked else None,
         fix=asked.fix if asked else None,
         distribution=asked.distribution if asked else None,
-        selection=selection,
     )
 
 
 def _none_fits(selection: Selection) -> NoSuitableReaderError:
     wanted = selection.request.format
-    subject = f"no installed weight reader fits format {wanted!r}" if wanted else "no installed weight reader fits"
     if not selection.candidates:
         what = "no weight reader is installed" + (f", and format {wanted!r} is asked for" if wanted else "")
-        return NoSuitableReaderError(what, selection=selection, fix=_catalogue.format_hint(wanted))
-    reasons = "; ".join(f"{c.name}: {c.reason}" for c in selection.candidates)
-    return NoSuitableReaderError(f"{subject} ({reasons})", selection=selection, fix=_fix(selection.candidates, wanted))
+    else:
+        reasons = "; ".join(f"{c.name}: {c.reason}" for c in selection.candidates)
+        what = f"no installed weight reader fits{f' format {wanted!r}' if wanted else ''} ({reasons})"
+    return NoSuitableReaderError(what, selection=selection, fix=_fix(selection.candidates, selection.request))
 
 
-def _fix(candidates: tuple[Candidate, ...], wanted: str | None) -> str | None:
-    """Install a reader for the format where nobody reads it; else the first mend that a candidate names."""
+def _fix(candidates: tuple[Candidate, ...], request: Request) -> str | None:
+    """Install a reader of ours where no installed one reads such files; else the first mend that a candidate names."""
     if all(c.code in ("format", "scheme") for c in candidates):
-        return _catalogue.format_hint(wanted) if wanted else None
+        return _catalogue.suggestion(request.format, request.schemes, installed=[c.name for c in candidates])
     return next((c.fix for c in candidates if c.fix), None)

@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import difflib
-import warnings
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+
+from weight_readers._warnings import warn_caller
 
 DISABLE = "WEIGHT_READERS_DISABLE"
 PREFER = "WEIGHT_READERS_PREFER"
@@ -18,37 +19,58 @@ _FALSE = frozenset({"", "0", "false", "no", "off"})
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """``disable`` and ``prefer`` hold reader names (comma-separated in the variable), ``strict`` forbids fallbacks."""
+    """``disable`` and ``prefer`` hold reader names (comma-separated in the variable); ``strict_text`` is raw."""
 
     disable: tuple[str, ...] = ()
     prefer: tuple[str, ...] = ()
-    strict: bool = False
+    strict_text: str = ""
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Settings:
-        """Raises ValueError for a value of ``WEIGHT_READERS_STRICT`` that is neither true nor false."""
-        return cls(disable=_names(environ, DISABLE), prefer=_names(environ, PREFER), strict=_flag(environ, STRICT))
+        return cls(
+            disable=_names(environ, DISABLE), prefer=_names(environ, PREFER), strict_text=environ.get(STRICT, "")
+        )
+
+    def strict(self, argument: bool | None) -> bool:
+        """Whether fallbacks are forbidden: by ``argument``, or by the variable where that is None.
+
+        Raises ValueError for a value of the variable that is neither true nor false. Only here, so that listings
+        work under a bad value, and an argument beats even that.
+        """
+        if argument is not None:
+            return argument
+        value = self.strict_text.strip().lower()
+        if value not in _TRUE | _FALSE:
+            raise ValueError(f"{STRICT} must be 1 or 0, not {self.strict_text!r}")
+        return value in _TRUE
+
+    def to_json(self) -> dict[str, object]:
+        return {DISABLE: list(self.disable), PREFER: list(self.prefer), STRICT: self.strict_text}
 
     def warn_of_unknown(self, known: Collection[str]) -> None:
-        for variable, names in ((DISABLE, self.disable), (PREFER, self.prefer)):
-            for name in names:
-                if name not in known:
-                    hint = close_match(name, known) or f"Known: {sorted(known)}"
-                    warnings.warn(f"{variable} names {name!r}, which is no weight reader. {hint}", stacklevel=4)
+        warn_of_unknown(DISABLE, self.disable, known)
+        warn_of_unknown(PREFER, self.prefer, known)
 
 
-def _names(environ: Mapping[str, str], variable: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in environ.get(variable, "").split(",") if name.strip())
+def warn_of_unknown(where: str, names: Iterable[str], known: Collection[str]) -> None:
+    """Warn of each name that no reader has: a typing error in a list of names would be ignored otherwise."""
+    for name in names:
+        if name not in known:
+            hint = close_match(name, known) or f"Known: {sorted(known)}"
+            warn_caller(UserWarning(f"{where} names {name!r}, which is no weight reader. {hint}"))
 
 
-def _flag(environ: Mapping[str, str], variable: str) -> bool:
-    value = environ.get(variable, "").strip().lower()
-    if value not in _TRUE | _FALSE:
-        raise ValueError(f"{variable} must be 1 or 0, not {environ[variable]!r}")
-    return value in _TRUE
+def closest(name: str, known: Collection[str]) -> str | None:
+    """The known name that ``name`` is a misspelling of; None where nothing is close."""
+    matches = difflib.get_close_matches(name, sorted(known), n=1)
+    return matches[0] if matches else None
 
 
 def close_match(name: str, known: Collection[str]) -> str | None:
     """``Did you mean 'x'?``, or None where nothing is close."""
-    matches = difflib.get_close_matches(name, sorted(known), n=1)
-    return f"Did you mean {matches[0]!r}?" if matches else None
+    meant = closest(name, known)
+    return f"Did you mean {meant!r}?" if meant else None
+
+
+def _names(environ: Mapping[str, str], variable: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in environ.get(variable, "").split(",") if name.strip())

@@ -14,7 +14,7 @@ from importlib import import_module
 from typing import Any
 
 from weight_readers import _schema
-from weight_readers._schema import Schema
+from weight_readers._schema import Schema, optional
 
 API_VERSION = 1
 """Version of the schema and the hooks. A plugin with a higher number is refused with `PluginVersionError`."""
@@ -90,7 +90,7 @@ def _reader_name(name: str, value: Any) -> str:
     return value
 
 
-def _required(coerce: _schema.Coercion, **keywords: Any) -> Any:
+def _checked(coerce: _schema.Coercion, **keywords: Any) -> Any:
     return field(metadata={"coerce": coerce}, **keywords)
 
 
@@ -98,8 +98,8 @@ def _required(coerce: _schema.Coercion, **keywords: Any) -> Any:
 class Requirement(Schema):
     """A backend that a reader imports: its import name, and the distribution that installs it."""
 
-    module: str = _required(_schema.text)
-    distribution: str = _required(_schema.text)
+    module: str = _checked(_schema.text)
+    distribution: str = _checked(_schema.text)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,21 +111,21 @@ class ReaderInfo(Schema):
     on directly; any other is reached by a copy. ``options`` are the keyword arguments of its constructor.
     """
 
-    name: str = _required(_reader_name)
-    api_version: int = _required(_schema.whole(1), default=API_VERSION)
-    summary: str = _required(_schema.text, default="")
-    formats: frozenset[str] = _required(_schema.names)
-    schemes: frozenset[str] = _required(_schema.names, default=frozenset({"file"}))
-    devices: frozenset[str] = _required(_schema.names, default=frozenset({"cpu"}))
-    dtypes: frozenset[str] = _required(_schema.names, default=frozenset())
-    features: frozenset[Feature] = _required(_schema.members(Feature), default=frozenset())
-    lifetime: Lifetime = _required(_schema.member(Lifetime))
-    order: Order = _required(_schema.member(Order), default=Order.FILE_OFFSET)
-    alignment: Alignment = _required(_schema.member(Alignment), default=Alignment.NATURAL)
-    writes: Writes = _required(_schema.member(Writes), default=Writes.OWN)
-    options: frozenset[str] = _required(_schema.names, default=frozenset())
-    requires: tuple[Requirement, ...] = _required(_schema.schemas(Requirement), default=())
-    fallback: bool = _required(_schema.flag, default=False)
+    name: str = _checked(_reader_name)
+    api_version: int = _checked(_schema.whole(1), default=API_VERSION)
+    summary: str = _checked(_schema.text, default="")
+    formats: frozenset[str] = _checked(_schema.names)
+    schemes: frozenset[str] = _checked(_schema.names, default=frozenset({"file"}))
+    devices: frozenset[str] = _checked(_schema.names, default=frozenset({"cpu"}))
+    dtypes: frozenset[str] = _checked(_schema.names, default=frozenset())
+    features: frozenset[Feature] = _checked(_schema.members(Feature), default=frozenset())
+    lifetime: Lifetime = _checked(_schema.member(Lifetime))
+    order: Order = _checked(_schema.member(Order), default=Order.FILE_OFFSET)
+    alignment: Alignment = _checked(_schema.member(Alignment), default=Alignment.NATURAL)
+    writes: Writes = _checked(_schema.member(Writes), default=Writes.OWN)
+    options: frozenset[str] = _checked(_schema.names, default=frozenset())
+    requires: tuple[Requirement, ...] = _checked(_schema.schemas(Requirement), default=())
+    fallback: bool = _checked(_schema.flag, default=False)
 
     @property
     def supports_key_filter(self) -> bool:
@@ -136,6 +136,13 @@ class ReaderInfo(Schema):
     def retains_file_mapping(self) -> bool:
         """Whether yielded tensors are views that keep the file mapped."""
         return Feature.FILE_MAPPING in self.features
+
+
+_CONFLICTS = (
+    ("file_mapping", "direct_io", "a mapping is the page cache, which direct I/O bypasses"),
+    ("file_mapping", "owned", "a mapped tensor depends on its file"),
+)
+"""Pairs of needs that no reader can meet, refused when the request is made rather than after a download."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,18 +156,25 @@ class Request(Schema):
     was asked for (quantization, lora, …) and is read by plugins' vetoes only.
     """
 
-    format: str | None = None
-    schemes: frozenset[str] = _required(_schema.names, default=frozenset())
-    device: str | None = None
-    needs: frozenset[Feature] = _required(_schema.members(Feature), default=frozenset())
-    dtypes: frozenset[str] = _required(_schema.names, default=frozenset())
-    bytes_wanted: int | None = _required(_schema.whole(0), default=None)
-    kept_on_host: bool = _required(_schema.flag, default=False)
-    into_targets: bool = _required(_schema.flag, default=False)
-    owned: bool = _required(_schema.flag, default=False)
-    prefer: tuple[str, ...] = _required(_schema.ordered_names, default=())
-    options: Mapping[str, Any] = field(default_factory=dict, hash=False, metadata={"coerce": _schema.mapping})
-    engine: Mapping[str, Any] = field(default_factory=dict, hash=False, metadata={"coerce": _schema.mapping})
+    format: str | None = _checked(optional(_schema.text), default=None)
+    schemes: frozenset[str] = _checked(_schema.names, default=frozenset())
+    device: str | None = _checked(optional(_schema.text), default=None)
+    needs: frozenset[Feature] = _checked(_schema.members(Feature), default=frozenset())
+    dtypes: frozenset[str] = _checked(_schema.names, default=frozenset())
+    bytes_wanted: int | None = _checked(optional(_schema.whole(0)), default=None)
+    kept_on_host: bool = _checked(_schema.flag, default=False)
+    into_targets: bool = _checked(_schema.flag, default=False)
+    owned: bool = _checked(_schema.flag, default=False)
+    prefer: tuple[str, ...] = _checked(_schema.ordered_names, default=())
+    options: Mapping[str, Any] = _checked(_schema.mapping, default_factory=dict, hash=False)
+    engine: Mapping[str, Any] = _checked(_schema.mapping, default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        asked = {need.value for need in self.needs} | ({"owned"} if self.owned else set())
+        for one, other, why in _CONFLICTS:
+            if {one, other} <= asked:
+                raise ValueError(f"Request asks for {one} and {other}, which exclude each other: {why}")
 
     @property
     def device_type(self) -> str | None:
@@ -178,11 +192,11 @@ class Environment(Schema):
     modules.
     """
 
-    cpus: int | None = _required(_schema.whole(1), default=None)
-    host_memory_budget: int | None = _required(_schema.whole(0), default=None)
-    page_cache_residency: float | None = _required(_schema.fraction, default=None)
-    filesystem: str | None = None
-    devices: frozenset[str] = _required(_schema.names, default=frozenset())
+    cpus: int | None = _checked(optional(_schema.whole(1)), default=None)
+    host_memory_budget: int | None = _checked(optional(_schema.whole(0)), default=None)
+    page_cache_residency: float | None = _checked(optional(_schema.fraction), default=None)
+    filesystem: str | None = _checked(optional(_schema.text), default=None)
+    devices: frozenset[str] = _checked(_schema.names, default=frozenset())
     has_module: Callable[[str], bool] | None = field(default=None, compare=False, metadata={"json": False})
 
     def __getstate__(self) -> dict[str, Any]:
@@ -194,8 +208,8 @@ class Environment(Schema):
 class Declined(Schema):
     """A plugin's veto: why it cannot serve this request, and what would change that."""
 
-    reason: str = _required(_schema.text)
-    fix: str | None = None
+    reason: str = _checked(_schema.text)
+    fix: str | None = _checked(optional(_schema.text), default=None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -206,11 +220,11 @@ class QuantMethodInfo(Schema):
     ``module:attribute`` of its config class, so that listing methods imports no backend.
     """
 
-    name: str = _required(_reader_name)
-    weight_types: frozenset[str] = _required(_schema.names)
-    device_types: frozenset[str] = _required(_schema.names)
-    factory: str = _required(_schema.text)
-    summary: str = _required(_schema.text, default="")
+    name: str = _checked(_reader_name)
+    weight_types: frozenset[str] = _checked(_schema.names)
+    device_types: frozenset[str] = _checked(_schema.names)
+    factory: str = _checked(_schema.text)
+    summary: str = _checked(_schema.text, default="")
 
     def load(self) -> Any:
         """Import and return the factory. Raises ImportError or AttributeError as the import does."""

@@ -55,7 +55,8 @@ if TYPE_CHECKING:
 def _rebuild(cls: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]) -> BaseException:
     error = cls.__new__(cls, *args)
     error.args = args
-    error.__dict__.update(state)
+    for name, value in state.items():
+        setattr(error, name, value)
     return error
 
 
@@ -65,7 +66,9 @@ class _Pickles:
     args: tuple[Any, ...]
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _rebuild, (type(self), self.args, self.__dict__)
+        # ImportError keeps ``name`` in a C slot, outside of __dict__.
+        slots = {"name": self.name} if isinstance(self, ImportError) else {}
+        return _rebuild, (type(self), self.args, {**slots, **self.__dict__})
 
 
 class WeightReadersError(_Pickles, Exception):
@@ -102,14 +105,14 @@ class DuplicateReaderError(WeightReadersError, LookupError):
         owners = " and ".join(distributions)
         super().__init__(
             f"the name {name!r} is registered by more than one distribution: {owners}",
-            fix=fix or f"Uninstall all but one of them: pip uninstall {distributions[-1].split()[0]}",
+            fix=fix or "Uninstall all but one of them",
         )
         self.name = name
         self.distributions = tuple(distributions)
 
 
 class ReaderUnavailableError(WeightReadersError, ImportError):
-    """Reader ``name`` is known and cannot be used here.
+    """Reader ``name`` (a reader, not a module as in other ImportErrors) is known and cannot be used here.
 
     ``code`` is the machine-readable reason (a code of `Rejected`) and ``selection`` the whole outcome,
     where a selection led here.
@@ -126,7 +129,7 @@ class ReaderUnavailableError(WeightReadersError, ImportError):
         selection: Selection | None = None,
     ) -> None:
         super().__init__(what, fix=fix)
-        self.name = name
+        self.name: str = name
         self.code = code
         self.distribution = distribution
         self.selection = selection
@@ -355,13 +358,12 @@ class CheckpointProblems(CheckpointError):
 
 
 class ReaderFallbackWarning(_Pickles, UserWarning):
-    """Another reader than the one asked for is used; says which, why, and what mends it."""
+    """Reader ``used`` stands in for ``asked``: the caller's word, or the policy's pick that failed to start."""
 
     def __init__(self, *, asked: str, used: str, reason: str, fix: str | None = None) -> None:
         self.asked = asked
         self.used = used
         self.reason = reason
         self.fix = fix
-        super().__init__(
-            f"weight reader {asked!r} was asked for and {used!r} is used: {reason}" + (f". {fix}" if fix else "")
-        )
+        why = f"{reason}. {fix}" if fix else reason
+        super().__init__(f"weight reader {used!r} is used in place of {asked!r}: {why}")

@@ -5,16 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from weight_readers import _schema
+from weight_readers._preferences import applying
 from weight_readers._schema import Schema
 from weight_readers.capabilities import Environment, Feature, Lifetime, ReaderInfo, Request
-
-NETWORK_FILESYSTEMS = frozenset(
-    {"nfs", "nfs4", "lustre", "gpfs", "ceph", "cifs", "smb", "smb2", "9p", "beegfs", "glusterfs", "afs", "virtiofs"}
-)
-"""File systems on which each page fault is a round trip (vllm-project/vllm#24469); ``fuse`` and ``fuse.*`` too."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,8 +45,42 @@ def decide(info: ReaderInfo, request: Request, environment: Environment) -> Verd
         if rejected := rule(info, request, environment):
             return rejected
     return Accepted(
-        reasons=tuple(p.reason(info, request) for p in PREFERENCES if p.applies(request, environment)),
+        reasons=tuple(p.reason(info, request) for p in applying(request, environment)),
         settings={"copy": True} if _must_copy(info, request) else {},
+    )
+
+
+class Precedence(NamedTuple):
+    """What orders the readers, the weightiest first; the smaller comes first. No number is supplied by a plugin."""
+
+    rejected: bool
+    not_requested: bool
+    caller: int
+    environment: int
+    auto: tuple[bool, ...]
+    fallback: bool
+    name: str
+
+
+def precedence(
+    name: str,
+    verdict: Verdict,
+    info: ReaderInfo | None,
+    request: Request,
+    environment: Environment,
+    *,
+    requested: str | None = None,
+    environment_prefers: Sequence[str] = (),
+) -> Precedence:
+    """Where ``name`` stands. A name without info (absent, broken, disabled) has nothing that is preferred."""
+    return Precedence(
+        rejected=isinstance(verdict, Rejected),
+        not_requested=name != requested,
+        caller=_place(name, request.prefer),
+        environment=_place(name, environment_prefers),
+        auto=tuple(info is None or not p.likes(info, request) for p in applying(request, environment)),
+        fallback=info is None or info.fallback,
+        name=name,
     )
 
 
@@ -61,32 +92,39 @@ def rank(
     *,
     requested: str | None = None,
     environment_prefers: Sequence[str] = (),
-) -> list[str]:
-    """The names of ``verdicts``, best first. A name without info (absent, broken) ranks last of its kind."""
+) -> list[Precedence]:
+    """Where each name of ``verdicts`` stands, best first."""
+    place = partial(
+        precedence,
+        request=request,
+        environment=environment,
+        requested=requested,
+        environment_prefers=environment_prefers,
+    )
+    return sorted(place(name, verdict, infos.get(name)) for name, verdict in verdicts.items())
 
-    def precedence(name: str) -> tuple[Any, ...]:
-        info = infos.get(name)
-        return (
-            isinstance(verdicts[name], Rejected),
-            name != requested,
-            _place(name, request.prefer),
-            _place(name, environment_prefers),
-            _auto_rules(info, request, environment),
-            info is None or info.fallback,
-            name,
-        )
 
-    return sorted(verdicts, key=precedence)
+def why_before(first: Precedence, second: Precedence, request: Request, environment: Environment) -> str:
+    """In words, the weightiest point in which ``first`` comes before ``second``."""
+    decisive = next(field for field in Precedence._fields if getattr(first, field) != getattr(second, field))
+    if decisive != "auto":
+        return _WHY[decisive]
+    preferences = zip(applying(request, environment), first.auto, second.auto, strict=True)
+    return next(f"{p.name}: {p.liked}" for p, one, other in preferences if one != other)
+
+
+_WHY = {
+    "rejected": "the other does not fit",
+    "not_requested": "requested by name",
+    "caller": "preferred by the caller",
+    "environment": "preferred by WEIGHT_READERS_PREFER",
+    "fallback": "the others are fallbacks",
+    "name": "first by name among equals",
+}
 
 
 def _place(name: str, order: Sequence[str]) -> int:
     return list(order).index(name) if name in order else len(order)
-
-
-def _auto_rules(info: ReaderInfo | None, request: Request, environment: Environment) -> tuple[bool, ...]:
-    """One flag per preference that applies, False where the reader has what is preferred: False sorts first."""
-    applying = [p for p in PREFERENCES if p.applies(request, environment)]
-    return tuple(info is None or not p.likes(info, request) for p in applying)
 
 
 # --- what a reader must be able to do ----------------------------------------------------------------------
@@ -131,9 +169,13 @@ def _options(info: ReaderInfo, request: Request, environment: Environment) -> Re
 
 
 def _owned(info: ReaderInfo, request: Request, environment: Environment) -> Rejected | None:
-    if not request.owned or info.lifetime is not Lifetime.MAPPED or "copy" in info.options:
+    if not _must_copy(info, request):
         return None
-    return Rejected(code="owned", reason="yields views of the file, and owned tensors were asked for")
+    if "copy" not in info.options:
+        return Rejected(code="owned", reason="yields views of the file, and owned tensors were asked for")
+    if request.options.get("copy", True) is not True:
+        return Rejected(code="owned", reason=f"option copy={request.options['copy']!r} contradicts owned=True")
+    return None
 
 
 def _budget(info: ReaderInfo, request: Request, environment: Environment) -> Rejected | None:
@@ -169,91 +211,6 @@ def _must_copy(info: ReaderInfo, request: Request) -> bool:
 
 
 _RULES: tuple[_Rule, ...] = (_format, _scheme, _key_filter, _features, _dtypes, _options, _owned, _budget)
-
-
-# --- what is better among those that can -------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class Preference:
-    """An auto rule: when it ``applies``, readers it ``likes`` come before those it does not."""
-
-    name: str
-    applies: Callable[[Request, Environment], bool]
-    likes: Callable[[ReaderInfo, Request], bool]
-    liked: str
-    disliked: str
-
-    def reason(self, info: ReaderInfo, request: Request) -> str:
-        return f"{self.name}: {self.liked if self.likes(info, request) else self.disliked}"
-
-
-def _on_network(request: Request, environment: Environment) -> bool:
-    kind = environment.filesystem
-    return kind is not None and (kind in NETWORK_FILESYSTEMS or kind.split(".")[0] in ("fuse", "fuseblk"))
-
-
-def _to_device(request: Request, environment: Environment) -> bool:
-    return request.device_type not in (None, "cpu", "meta")
-
-
-def _kept_on_host(request: Request, environment: Environment) -> bool:
-    return request.kept_on_host and not request.owned and not _to_device(request, environment)
-
-
-def _cached(request: Request, environment: Environment) -> bool:
-    return environment.page_cache_residency is not None and environment.page_cache_residency >= 0.9
-
-
-def _has_cpus(request: Request, environment: Environment) -> bool:
-    return environment.cpus is not None and environment.cpus > 1 and not _kept_on_host(request, environment)
-
-
-PREFERENCES: tuple[Preference, ...] = (
-    Preference(
-        name="network file system",
-        applies=_on_network,
-        likes=lambda info, request: not info.retains_file_mapping,
-        liked="reads in large requests",
-        disliked="a mapping would fault page by page over the network",
-    ),
-    Preference(
-        name="host-bound and kept",
-        applies=_kept_on_host,
-        likes=lambda info, request: info.retains_file_mapping,
-        liked="keeps the mapping: pages that the kernel can drop, no copy",
-        disliked="would copy every byte into anonymous memory",
-    ),
-    Preference(
-        name="device placement",
-        applies=_to_device,
-        likes=lambda info, request: request.device_type in info.devices,
-        liked="places tensors on the device itself",
-        disliked="reads to the host and copies then",
-    ),
-    Preference(
-        name="into existing tensors",
-        applies=lambda request, environment: request.into_targets,
-        likes=lambda info, request: Feature.READ_INTO in info.features,
-        liked="reads straight into them",
-        disliked="reads first and copies then",
-    ),
-    Preference(
-        name="cached file",
-        applies=_cached,
-        likes=lambda info, request: Feature.DIRECT_IO not in info.features,
-        liked="takes the bytes from the page cache",
-        disliked="would read cached bytes from storage again",
-    ),
-    Preference(
-        name="several CPUs",
-        applies=_has_cpus,
-        likes=lambda info, request: Feature.CONCURRENT in info.features,
-        liked="reads with several threads",
-        disliked="reads with one thread",
-    ),
-)
-"""The auto rules, the most important first."""
 
 
 def _list(values: Iterable[str]) -> str:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
+from weight_readers import _schema
 from weight_readers._schema import Schema
 from weight_readers.capabilities import ReaderInfo
 
@@ -78,9 +79,9 @@ class TensorSlice(Schema):
     end is cut off.
     """
 
-    dim: int
-    start: int | None = None
-    stop: int | None = None
+    dim: int = field(metadata={"coerce": _schema.whole()})
+    start: int | None = field(default=None, metadata={"coerce": _schema.optional(_schema.whole())})
+    stop: int | None = field(default=None, metadata={"coerce": _schema.optional(_schema.whole())})
 
     def resolve(self, shape: Sequence[int]) -> tuple[int, int, int]:
         """``(dim, start, stop)`` with ``0 <= start <= stop <= shape[dim]``. Raises IndexError for a bad ``dim``."""
@@ -95,7 +96,8 @@ class TensorSlice(Schema):
 class ReadStats(Schema):
     """What a read has cost so far: tensors handed out, payload bytes wanted in all and read until now.
 
-    For a mapped tensor its bytes count as read when the view is handed out. ``copied`` counts tensors that had to be copied although the reader yields views (unaligned ones).
+    For a mapped tensor its bytes count as read when the view is handed out. ``copied`` counts tensors that had to
+    be copied although the reader yields views (unaligned ones).
     """
 
     tensors: int = 0

@@ -11,7 +11,18 @@ from weight_readers import _schema
 from weight_readers._catalogue import KNOWN_READERS
 from weight_readers._schema import Schema
 from weight_readers.capabilities import Environment, ReaderInfo, Request
-from weight_readers.policy import Accepted, Rejected, Verdict, rank
+from weight_readers.policy import Accepted, Precedence, Rejected, Verdict, rank, why_before
+
+
+@dataclass(frozen=True, kw_only=True)
+class Standing:
+    """What the registry knows of one name before policy looks at it."""
+
+    name: str
+    verdict: Verdict
+    info: ReaderInfo | None = None
+    distribution: str | None = None
+    version: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,15 +40,14 @@ class Candidate(Schema):
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False, metadata={"coerce": _schema.mapping})
 
     @classmethod
-    def of(
-        cls, name: str, verdict: Verdict, *, info: ReaderInfo | None, distribution: str | None, version: str | None
-    ) -> Candidate:
+    def of(cls, standing: Standing) -> Candidate:
         common: dict[str, Any] = {
-            "name": name,
-            "distribution": distribution,
-            "version": version,
-            "fallback": info is not None and info.fallback,
+            "name": standing.name,
+            "distribution": standing.distribution,
+            "version": standing.version,
+            "fallback": standing.info is not None and standing.info.fallback,
         }
+        verdict = standing.verdict
         if isinstance(verdict, Accepted):
             reason = "; ".join(verdict.reasons) or "fits the request"
             return cls(accepted=True, reason=reason, settings=verdict.settings, **common)
@@ -57,10 +67,8 @@ class Selection(Schema):
     not usable. ``strict`` forbids that.
     """
 
-    request: Request = field(metadata={"coerce": lambda name, v: Request.from_json(v) if isinstance(v, Mapping) else v})
-    environment: Environment = field(
-        metadata={"coerce": lambda name, v: Environment.from_json(v) if isinstance(v, Mapping) else v}
-    )
+    request: Request = field(metadata={"coerce": _schema.schema(Request)})
+    environment: Environment = field(metadata={"coerce": _schema.schema(Environment)})
     requested: str | None = None
     chosen: str | None = None
     fallback: bool = False
@@ -81,17 +89,6 @@ class Selection(Schema):
     __str__ = explain
 
 
-@dataclass(frozen=True, kw_only=True)
-class Standing:
-    """What the registry knows of one name before policy looks at it."""
-
-    name: str
-    verdict: Verdict
-    info: ReaderInfo | None = None
-    distribution: str | None = None
-    version: str | None = None
-
-
 def choose(
     standings: Sequence[Standing],
     request: Request,
@@ -102,23 +99,21 @@ def choose(
     strict: bool = False,
 ) -> Selection:
     """Rank the standings and pick one: the best, or the fallback for a requested reader that is not usable."""
-    verdicts = {s.name: s.verdict for s in standings}
-    infos = {s.name: s.info for s in standings if s.info is not None}
     by_name = {s.name: s for s in standings}
-    order = rank(verdicts, infos, request, environment, requested=requested, environment_prefers=environment_prefers)
-    unusable = requested is not None and isinstance(verdicts.get(requested), Rejected)
-    accepted = [name for name in order if isinstance(verdicts[name], Accepted)]
-    if unusable and requested is not None:
-        stand_ins = [] if strict else [n for n in accepted if _stands_in(infos[n], requested, infos, request)]
-        chosen = stand_ins[0] if stand_ins else None
-    else:
-        chosen = accepted[0] if accepted else None
-    candidates = [
-        Candidate.of(
-            n, verdicts[n], info=infos.get(n), distribution=by_name[n].distribution, version=by_name[n].version
-        )
-        for n in sorted(order, key=lambda name: name != chosen)
-    ]
+    order = rank(
+        {s.name: s.verdict for s in standings},
+        {s.name: s.info for s in standings if s.info is not None},
+        request,
+        environment,
+        requested=requested,
+        environment_prefers=environment_prefers,
+    )
+    fitting = [place for place in order if not place.rejected]
+    asked = by_name.get(requested or "")
+    unusable = asked is not None and isinstance(asked.verdict, Rejected)
+    if asked is not None and unusable:
+        fitting = [] if strict else [place for place in fitting if _stands_in(by_name[place.name], asked, request)]
+    chosen = fitting[0].name if fitting else None
     return Selection(
         request=request,
         environment=environment,
@@ -126,42 +121,31 @@ def choose(
         chosen=chosen,
         fallback=unusable and chosen is not None,
         strict=strict,
-        reason=_reason(chosen, requested, unusable, request, environment_prefers, accepted),
-        candidates=tuple(candidates),
+        reason=_reason(fitting, requested, unusable, request, environment),
+        candidates=tuple(Candidate.of(by_name[p.name]) for p in sorted(order, key=lambda p: p.name != chosen)),
     )
 
 
-def _stands_in(info: ReaderInfo, requested: str, infos: Mapping[str, ReaderInfo], request: Request) -> bool:
-    """Whether ``info`` is the fallback for the format that ``requested`` would have read."""
-    if not info.fallback:
+def _stands_in(candidate: Standing, asked: Standing, request: Request) -> bool:
+    """Whether ``candidate``, which fits, is the fallback for the format that ``asked`` would have read."""
+    if candidate.info is None or not candidate.info.fallback:
         return False
     if request.format is not None:
-        return True  # accepted, so it reads that format
-    if requested in infos:
-        formats = infos[requested].formats
-    else:
-        formats = KNOWN_READERS[requested].formats if requested in KNOWN_READERS else frozenset()
-    return bool(formats & info.formats)
+        return True
+    known = asked.info or KNOWN_READERS.get(asked.name)
+    return known is not None and bool(known.formats & candidate.info.formats)
 
 
 def _reason(
-    chosen: str | None,
-    requested: str | None,
-    unusable: bool,
-    request: Request,
-    environment_prefers: Sequence[str],
-    accepted: Sequence[str],
+    fitting: Sequence[Precedence], requested: str | None, unusable: bool, request: Request, environment: Environment
 ) -> str:
-    if chosen is None:
-        return f"{requested!r} was requested and is not usable" if unusable else "no installed reader fits"
     if unusable:
-        return f"the fallback: {requested!r} was requested and is not usable"
-    if chosen == requested:
+        why = f"{requested!r} was requested and is not usable"
+        return f"the fallback: {why}" if fitting else why
+    if not fitting:
+        return "no installed reader fits"
+    if fitting[0].name == requested:
         return "requested by name"
-    if len(accepted) == 1:
+    if len(fitting) == 1:
         return "the only reader that fits"
-    if chosen in request.prefer:
-        return "preferred by the caller"
-    if chosen in environment_prefers:
-        return "preferred by WEIGHT_READERS_PREFER"
-    return "first by the auto rules"
+    return why_before(fitting[0], fitting[1], request, environment)

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The auto rules: what is better among readers that can serve a request. Pure functions of request and machine."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from weight_readers.capabilities import Environment, Feature, ReaderInfo, Request
+
+NETWORK_FILESYSTEMS = frozenset(
+    {"nfs", "nfs4", "lustre", "gpfs", "ceph", "cifs", "smb", "smb2", "9p", "beegfs", "glusterfs", "afs", "virtiofs"}
+)
+"""File systems on which each page fault is a round trip (vllm-project/vllm#24469); ``fuse`` and ``fuse.*`` too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preference:
+    """An auto rule: when it ``applies``, readers it ``likes`` come before those it does not."""
+
+    name: str
+    applies: Callable[[Request, Environment], bool]
+    likes: Callable[[ReaderInfo, Request], bool]
+    liked: str
+    disliked: str
+
+    def reason(self, info: ReaderInfo, request: Request) -> str:
+        return f"{self.name}: {self.liked if self.likes(info, request) else self.disliked}"
+
+
+def _on_network(request: Request, environment: Environment) -> bool:
+    kind = environment.filesystem
+    return kind is not None and (kind in NETWORK_FILESYSTEMS or kind.split(".")[0] in ("fuse", "fuseblk"))
+
+
+def _to_device(request: Request, environment: Environment) -> bool:
+    return request.device_type not in (None, "cpu", "meta")
+
+
+def _kept_on_host(request: Request, environment: Environment) -> bool:
+    return request.kept_on_host and not request.owned and not _to_device(request, environment)
+
+
+def _cached(request: Request, environment: Environment) -> bool:
+    return environment.page_cache_residency is not None and environment.page_cache_residency >= 0.9
+
+
+def _has_cpus(request: Request, environment: Environment) -> bool:
+    return environment.cpus is not None and environment.cpus > 1 and not _kept_on_host(request, environment)
+
+
+PREFERENCES: tuple[Preference, ...] = (
+    Preference(
+        name="network file system",
+        applies=_on_network,
+        likes=lambda info, request: not info.retains_file_mapping,
+        liked="reads in large requests",
+        disliked="a mapping would fault page by page over the network",
+    ),
+    Preference(
+        name="host-bound and kept",
+        applies=_kept_on_host,
+        likes=lambda info, request: info.retains_file_mapping,
+        liked="keeps the mapping: pages that the kernel can drop, no copy",
+        disliked="would copy every byte into anonymous memory",
+    ),
+    Preference(
+        name="device placement",
+        applies=_to_device,
+        likes=lambda info, request: request.device_type in info.devices,
+        liked="places tensors on the device itself",
+        disliked="reads to the host and copies then",
+    ),
+    Preference(
+        name="into existing tensors",
+        applies=lambda request, environment: request.into_targets,
+        likes=lambda info, request: Feature.READ_INTO in info.features,
+        liked="reads straight into them",
+        disliked="reads first and copies then",
+    ),
+    Preference(
+        name="cached file",
+        applies=_cached,
+        likes=lambda info, request: Feature.DIRECT_IO not in info.features,
+        liked="takes the bytes from the page cache",
+        disliked="would read cached bytes from storage again",
+    ),
+    Preference(
+        name="several CPUs",
+        applies=_has_cpus,
+        likes=lambda info, request: Feature.CONCURRENT in info.features,
+        liked="reads with several threads",
+        disliked="reads with one thread",
+    ),
+)
+"""The auto rules, the most important first."""
+
+
+def applying(request: Request, environment: Environment) -> list[Preference]:
+    """The rules that say something about this request, the most important first."""
+    return [p for p in PREFERENCES if p.applies(request, environment)]
