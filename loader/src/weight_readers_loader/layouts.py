@@ -15,7 +15,6 @@ from weight_readers.errors import (
     AmbiguousCheckpointError,
     BadIndexError,
     CheckpointNotFoundError,
-    CheckpointProblems,
     ForeignContentError,
     MissingShardError,
 )
@@ -30,10 +29,10 @@ from weight_readers_loader.families import (
 )
 from weight_readers_loader.formats import FORMATS, HEAD_BYTES, SUFFIXES, format_by_name, format_of, require_format
 from weight_readers_loader.index import Index, read_index
-from weight_readers_loader.listing import ListedFile, Listing, natural_key, readable_files, usable_files
+from weight_readers_loader.listing import LayoutFile, Listing, natural_key, readable_files, usable_files
 from weight_readers_loader.references import Located
 
-__all__ = ["Layout", "resolve_layout"]
+__all__ = ["Layout", "LayoutFile", "resolve_layout"]
 
 _CANONICAL = frozenset(["model", "diffusion_pytorch_model", "pytorch_model"])
 _LOOSE_IS_A_SET = frozenset(["safetensors"])  # several .gguf or .pt files are as many models
@@ -53,11 +52,11 @@ class Layout:
 
     format: str
     root: str
-    files: tuple[ListedFile, ...]
+    files: tuple[LayoutFile, ...]
     index: Index | None = None
     variant: str | None = None
     left_out: tuple[tuple[str, str], ...] = ()
-    unindexed: tuple[ListedFile, ...] = ()
+    unindexed: tuple[LayoutFile, ...] = ()
     notices: tuple[str, ...] = ()
 
     @property
@@ -116,10 +115,12 @@ def _of_file(listing: Listing, name: str, asked: _Asked) -> Layout:
     form = require_format(verdict, path=file.path)
     parsed = parse_weight_name(name, variant=asked.variant)
     variant = parsed.variant if parsed else None
-    _require(asked, file.path, format=form, variant=variant if asked.variant else None)
+    _require(asked, file.path, format=form, variant=variant)
     notices = [verdict.note] if verdict.note else []
     if parsed is not None and parsed.kind != "single":
-        part = f"shard {parsed.number} of {parsed.total}" if parsed.total else f"a part of rank {parsed.rank}"
+        part = (
+            f"shard {parsed.number} of {parsed.total}" if parsed.kind == "shards" else f"a part of rank {parsed.rank}"
+        )
         notices.append(f"{name} is {part}, and only it is read; give the folder to read all of them")
     return Layout(format=form, root=listing.root, files=(file,), variant=variant, notices=tuple(notices))
 
@@ -164,14 +165,13 @@ def _of_format(listing: Listing, seen: Survey, asked: str | None) -> list[_Item]
     if chosen := [item for item in items if item.format == form]:
         return chosen
     others = [f"{item.title} (format {item.format})" for item in items]
+    fix = f"Pass use_format={items[0].format!r}, or convert the files." if items else "Give the folder that has them."
     raise CheckpointNotFoundError(
         f"no {asked or 'weight'} files here",
         path=listing.root,
         expected=" or ".join(f"*{suffix}" for suffix, of in SUFFIXES.items() if asked in (None, of)),
         found=_some(others or [*listing.names(), *(f"{folder}/" for folder in listing.folders())]),
-        fix=f"Pass use_format={items[0].format!r}, or convert the files."
-        if items
-        else "Give the folder that has them.",
+        fix=fix,
     )
 
 
@@ -216,11 +216,14 @@ def _ambiguous(listing: Listing, what: str, items: Sequence[_Item]) -> Ambiguous
 def _of_families(listing: Listing, seen: Survey, families: Sequence[Family], asked: _Asked) -> Layout:
     first = families[0]
     names = [name for family in families for name in _promised(listing, family, asked)]
-    files = usable_files(listing, names, of=listing.root, expected="as the numbering of the others says")
+    files = usable_files(listing, names, of=listing.root, expected="a file, by the numbering of the others")
     left_out = _left_out(seen, names, first, f"no part of {first.title}")
     notices = _said(left_out)
     if first.tier:
-        notices = (f"{first.title} is {first.standing}; nothing else is here, so it is read", *notices)
+        notices = (
+            f"{first.title} is {first.standing}; no other {first.format} weights are here, so it is read",
+            *notices,
+        )
     return Layout(
         format=first.format,
         root=listing.root,
@@ -250,19 +253,22 @@ def _promised(listing: Listing, family: Family, asked: _Asked) -> tuple[str, ...
 def _of_rank(listing: Listing, family: Family, asked: _Asked) -> tuple[str, ...]:
     ranks = {member.rank or 0 for member in family.members}
     count = max(ranks) + 1
-    if asked.world_size != count:
+    if (asked.world_size or 1) != count:
         raise AmbiguousCheckpointError(
             "the checkpoint was split per rank before it was saved",
             path=listing.root,
             expected=f"rank and world_size={count}",
-            found=f"world_size={asked.world_size}",
+            found="neither" if asked.world_size is None else f"world_size={asked.world_size}",
             fix=f"Load it with {count} ranks and pass rank= and world_size=, or save it again without the split.",
         )
-    absent = [f"{family.stem}-rank-{n}-part-0" for n in range(count) if n not in ranks]
-    CheckpointProblems.raise_any(
-        [MissingShardError("a rank of the checkpoint is missing", path=listing.path_of(name)) for name in absent],
-        path=listing.root,
-    )
+    if absent := [str(rank) for rank in range(count) if rank not in ranks]:
+        raise MissingShardError(
+            "the files of a rank are missing",
+            path=listing.root,
+            expected=f"ranks 0 to {count - 1}",
+            found=f"no files of rank {_some(absent)}",
+            fix="Download the whole checkpoint again.",
+        )
     return family.parts_of(asked.rank or 0)
 
 
@@ -286,7 +292,7 @@ def _of_index(listing: Listing, seen: Survey, item: IndexName) -> Layout:
         variant=item.variant,
         left_out=tuple((out.name, out.reason) for out in left_out),
         unindexed=readable_files(listing, [out.name for out in left_out if out.could_belong]),
-        notices=_said(left_out),
+        notices=(*_gaps(index), *_said(left_out)),
     )
 
 
@@ -331,12 +337,19 @@ def _notice(reason: str, names: Sequence[str]) -> str:
     return f"{files} left out, {reason}: {_some(names)}"
 
 
-def _files_of_index(listing: Listing, index: Index, seen: Survey) -> tuple[ListedFile, ...]:
+def _gaps(index: Index) -> Iterable[str]:
+    """A notice for shards that have a number in a series of which the index names a part only."""
+    for family in survey(index.shards).families:
+        if unnamed := [name for name in family.numbered() if name not in family.names]:
+            yield f"the index {index.name} names {family.title}, and not {_some(unnamed)}"
+
+
+def _files_of_index(listing: Listing, index: Index, seen: Survey) -> tuple[LayoutFile, ...]:
     return usable_files(
         listing,
         index.shards,
         of=index.path,
-        expected=f"as {index.name} says",
+        expected=f"a file, named by {index.name}",
         instead=lambda name: _of_other_upload(name, seen),
     )
 

@@ -24,7 +24,7 @@ from weight_readers.errors import (
 __all__ = [
     "Entry",
     "FolderListing",
-    "ListedFile",
+    "LayoutFile",
     "Listing",
     "kind_of",
     "natural_key",
@@ -34,6 +34,7 @@ __all__ = [
 
 _UNFINISHED = (".incomplete", ".part", ".partial", ".crdownload", ".aria2", ".tmp")
 _MOST = 100
+_READABLE = "Put the file itself there, readable by this user."
 
 _DIGITS = re.compile("([0-9]+)")
 _KINDS = (
@@ -56,7 +57,7 @@ class Entry:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ListedFile:
+class LayoutFile:
     """A file that can be read: its name in the listing, the path a reader opens, and its size in bytes."""
 
     name: str
@@ -98,7 +99,7 @@ def natural_key(name: str) -> tuple[object, ...]:
     parts: list[object] = _DIGITS.split(name)
     # Length before digits compares as numbers do, and has no limit on how many digits there may be.
     parts[1::2] = [(len(d.lstrip("0")), d.lstrip("0")) for d in _DIGITS.findall(name)]
-    return (*parts, "", name)
+    return tuple(parts), name
 
 
 def usable_files(
@@ -108,39 +109,36 @@ def usable_files(
     of: str,
     expected: str,
     instead: Callable[[str], str | None] = lambda name: None,
-) -> tuple[ListedFile, ...]:
+) -> tuple[LayoutFile, ...]:
     """The files of ``names`` in natural order, or one error that lists all that are missing, unreadable or empty.
 
     ``of`` is the path the error is about, ``expected`` why a name should be there, and ``instead`` may say what
     is there in place of a missing one.
     """
     entries = [(name, listing.entry(name)) for name in sorted(names, key=natural_key)]
-    wrong = [(name, entry) for name, entry in entries if entry is None or entry.fault or not entry.size]
+    wrong = [(name, entry) for name, entry in entries if not _usable(entry)]
     problems = [
-        _unusable(listing.path_of(name), entry)
-        or MissingShardError(
-            "a file of the checkpoint is not there",
-            path=listing.path_of(name),
-            expected=expected,
-            found=(entry.fault if entry else None) or _unfinished(listing, name) or instead(name),
-            fix="Download it again.",
-        )
+        _unusable(listing.path_of(name), entry) or _missing(listing, name, entry, expected, instead(name))
         for name, entry in wrong[:_MOST]
     ]
     if len(wrong) > _MOST:
         problems.append(MissingShardError(f"{len(wrong) - _MOST} more files cannot be used", path=listing.root))
     CheckpointProblems.raise_any(problems, path=of)
-    return readable_files(listing, [name for name, _ in entries])
+    return _files(listing, (entry for _, entry in entries))
 
 
-def readable_files(listing: Listing, names: Iterable[str]) -> tuple[ListedFile, ...]:
+def readable_files(listing: Listing, names: Iterable[str]) -> tuple[LayoutFile, ...]:
     """Those of ``names`` that can be read and are not empty."""
-    entries = [listing.entry(name) for name in names]
-    return tuple(
-        ListedFile(name=entry.name, path=listing.path_of(entry.name), size=entry.size)
-        for entry in entries
-        if entry is not None and entry.fault is None and entry.size
-    )
+    return _files(listing, (listing.entry(name) for name in names))
+
+
+def _files(listing: Listing, entries: Iterable[Entry | None]) -> tuple[LayoutFile, ...]:
+    usable = [entry for entry in entries if entry is not None and _usable(entry)]
+    return tuple(LayoutFile(name=e.name, path=listing.path_of(e.name), size=e.size) for e in usable)
+
+
+def _usable(entry: Entry | None) -> bool:
+    return entry is not None and entry.fault is None and entry.size > 0
 
 
 def _unusable(path: str, entry: Entry | None) -> CheckpointError | None:
@@ -148,12 +146,23 @@ def _unusable(path: str, entry: Entry | None) -> CheckpointError | None:
         return None
     if entry.fault is None:
         return EmptyFileError("the file is empty", path=path, fix="Download it again.")
-    return UnreadableFileError("the file cannot be read", path=path, found=entry.fault, fix="Check its permissions.")
+    return UnreadableFileError("the file cannot be read", path=path, found=entry.fault, fix=_READABLE)
 
 
-def _unfinished(listing: Listing, name: str) -> str | None:
-    partial = [other for other in listing.names() if other.startswith(name) and other.endswith(_UNFINISHED)]
-    return f"{partial[0]}, a download that did not finish" if partial else None
+def _missing(listing: Listing, name: str, entry: Entry | None, expected: str, instead: str | None) -> CheckpointError:
+    unfinished = [other for other in listing.names() if other.startswith(name) and other.endswith(_UNFINISHED)]
+    found = [
+        entry.fault if entry else None,
+        f"{unfinished[0]}, a download that did not finish" if unfinished else None,
+        instead,
+    ]
+    return MissingShardError(
+        "a file of the checkpoint is not there",
+        path=listing.path_of(name),
+        expected=expected,
+        found=next((text for text in found if text), "nothing"),
+        fix="Download the whole checkpoint again." if instead else "Download it again.",
+    )
 
 
 def kind_of(mode: int) -> str | None:
@@ -206,7 +215,11 @@ class FolderListing:
         return Entry(name=name, size=status.st_size, fault=fault)
 
     def read_bytes(self, name: str, limit: int) -> bytes:
-        path = self.path_of(name)
+        path, entry = self.path_of(name), self.entry(name)
+        # Asked before the opening, which would wait for ever at a FIFO.
+        if entry is None or entry.fault is not None:
+            found = entry.fault if entry else "nothing"
+            raise UnreadableFileError("the file cannot be read", path=path, found=found, fix=_READABLE)
         try:
             with open(path, "rb") as file:
                 return file.read(limit)
@@ -237,4 +250,4 @@ def _reason(error: OSError) -> str:
 
 
 def _unreadable(what: str, path: str, error: OSError) -> UnreadableFileError:
-    return UnreadableFileError(what, path=path, found=_reason(error), fix="Check the permissions of the path.")
+    return UnreadableFileError(what, path=path, found=_reason(error), fix=_READABLE)

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: Apache-2.0
+"""References: the text alone, then the disk."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+
+import pytest
+
+from weight_readers.errors import CheckpointNotFoundError, UnreadableFileError
+from weight_readers_loader.references import locate, parse_reference
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("./modle", "it starts with '.'"),
+        ("../a/b", "it starts with '.'"),
+        ("/data/modle", "it starts with '/'"),
+        ("~/m", "it starts with '~'"),
+        ("a/b/c", "it has more than one slash"),
+        ("a\\b", "it holds a backslash"),
+        ("C:\\models\\a", "it holds a backslash"),
+        ("owner/model.safetensors", "it ends in '.safetensors' as a file does"),
+        ("owner/model.GGUF", "it ends in '.GGUF' as a file does"),
+        ("a/model.safetensors.index.json", "it ends in '.json' as a file does"),
+        ("modle", "it does not have the form owner/name"),
+        ("C:/models", "it does not have the form owner/name"),
+        ("a/b c", "it does not have the form owner/name"),
+    ],
+)
+def test_a_text_that_can_be_no_repo_id_is_local_and_says_why(text: str, reason: str) -> None:
+    parsed = parse_reference(text)
+    assert (parsed.kind, parsed.reason) == ("local", reason)
+
+
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("a/b", ("a/b", None, None)),
+        ("Qwen/Qwen2.5-0.5B", ("Qwen/Qwen2.5-0.5B", None, None)),
+        ("a/b@v1", ("a/b", "v1", None)),
+        ("a/b@refs/pr/7", ("a/b", "refs/pr/7", None)),
+        ("a/b:Q4_K_M", ("a/b", None, "Q4_K_M")),
+        ("a/b@v1:Q4_K_M", ("a/b", "v1", "Q4_K_M")),
+        ("a/b ", ("a/b", None, None)),
+    ],
+)
+def test_a_repo_id_is_taken_apart(text: str, parts: tuple[str | None, ...]) -> None:
+    parsed = parse_reference(text)
+    assert (parsed.kind, parsed.repo, parsed.revision, parsed.selector) == ("repo", *parts)
+    assert text == parsed.text
+
+
+@pytest.mark.parametrize("scheme", ["hf", "s3", "gs", "az", "http", "https"])
+def test_a_url_is_refused_with_what_to_do(scheme: str) -> None:
+    with pytest.raises(CheckpointNotFoundError, match="opens local paths only") as caught:
+        locate(parse_reference(f"{scheme}://a/b"))
+    assert f"{scheme}://a/b" == caught.value.path
+    assert (caught.value.fix or "").startswith("Download it first")
+
+
+def test_an_hf_url_keeps_its_repo_and_revision() -> None:
+    parsed = parse_reference("hf://a/b@rev:Q8_0")
+    assert (parsed.scheme, parsed.repo, parsed.revision, parsed.selector) == ("hf", "a/b", "rev", "Q8_0")
+
+
+@pytest.mark.parametrize(("text", "what"), [("", "empty"), (" \t\n", "empty"), ("a\0b", "NUL")])
+def test_a_text_that_names_nothing_is_refused_when_parsed(text: str, what: str) -> None:
+    with pytest.raises(CheckpointNotFoundError, match=what):
+        parse_reference(text)
+
+
+@pytest.mark.parametrize("value", [None, 3, b"model"])
+def test_what_is_no_text_is_a_type_error(value: object) -> None:
+    with pytest.raises(TypeError):
+        parse_reference(value)  # type: ignore[arg-type]
+
+
+def test_a_path_object_is_local_whatever_its_shape(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(CheckpointNotFoundError, match="path object"):
+        locate(parse_reference(Path("a/b")))
+
+
+def test_parsing_does_no_io(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise AssertionError("I/O while parsing")
+
+    monkeypatch.setattr(os, "stat", refuse)
+    monkeypatch.setattr(os, "scandir", refuse)
+    assert parse_reference("/data/model").kind == "local"
+
+
+def test_a_folder_is_located(tmp_path: Path) -> None:
+    located = locate(parse_reference(str(tmp_path)))
+    assert (located.path, located.name, located.listing.root) == (str(tmp_path), None, str(tmp_path))
+
+
+def test_a_file_is_located_by_its_name_in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "w.safetensors").write_bytes(b"x")
+    monkeypatch.chdir(tmp_path)
+    located = locate(parse_reference("w.safetensors"))
+    assert located.name == "w.safetensors"
+    assert located.listing.path_of("w.safetensors") == "w.safetensors"
+
+
+def test_the_home_folder_is_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "m").mkdir()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert locate(parse_reference("~/m")).path == str(tmp_path / "m")
+
+
+def test_a_link_is_not_resolved(tmp_path: Path) -> None:
+    (tmp_path / "blob").write_bytes(b"x")
+    (tmp_path / "model.safetensors").symlink_to("blob")
+    assert locate(parse_reference(tmp_path / "model.safetensors")).name == "model.safetensors"
+
+
+def test_a_dangling_link_says_where_it_points(tmp_path: Path) -> None:
+    (tmp_path / "model.safetensors").symlink_to("../../blobs/abc")
+    with pytest.raises(CheckpointNotFoundError) as caught:
+        locate(parse_reference(tmp_path / "model.safetensors"))
+    assert caught.value.found == "a symbolic link to ../../blobs/abc"
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [("modle", "model"), ("modle/sub", "model"), ("model ", "model"), ("model\\sub", "model/sub"), ("x.bin/", "x.bin")],
+)
+def test_a_mistyped_path_is_answered_with_what_is_there(tmp_path: Path, typed: str, meant: str) -> None:
+    (tmp_path / "model" / "sub").mkdir(parents=True)
+    (tmp_path / "x.bin").write_bytes(b"x")
+    with pytest.raises(CheckpointNotFoundError) as caught:
+        locate(parse_reference(f"{tmp_path}/{typed}"))
+    assert caught.value.fix == f"Did you mean '{tmp_path}/{meant}'?"
+
+
+def test_a_name_like_nothing_that_is_there_gets_no_guess(tmp_path: Path) -> None:
+    (tmp_path / "model").mkdir()
+    with pytest.raises(CheckpointNotFoundError) as caught:
+        locate(parse_reference(f"{tmp_path}/zzzz"))
+    assert "Did you mean" not in str(caught.value)
+
+
+def test_a_path_that_exists_with_a_blank_at_its_end_is_taken_as_typed(tmp_path: Path) -> None:
+    (tmp_path / "model ").mkdir()
+    assert locate(parse_reference(f"{tmp_path}/model ")).path == f"{tmp_path}/model "
+
+
+def test_devices_fifos_and_sockets_are_refused_without_being_opened(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "model.safetensors")
+    with pytest.raises(UnreadableFileError, match="a FIFO"):
+        locate(parse_reference(tmp_path / "model.safetensors"))
+    with pytest.raises(UnreadableFileError, match="a character device"):
+        locate(parse_reference("/dev/null"))
+
+
+def test_a_socket_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind("s.bin")
+        with pytest.raises(UnreadableFileError, match="a socket"):
+            locate(parse_reference("./s.bin"))
+
+
+def test_a_link_to_itself_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "loop").symlink_to("loop")
+    with pytest.raises(UnreadableFileError, match="cannot be looked at"):
+        locate(parse_reference(tmp_path / "loop"))
+
+
+def test_a_name_that_is_too_long_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnreadableFileError, match="too long"):
+        locate(parse_reference(f"{tmp_path}/{'x' * 300}"))
