@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``doctor``: what is installed, what is broken and why, and what could be installed."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from typing import Any
+
+import importlib_metadata
+
+import weight_readers
+from weight_readers_loader.commands.views import troubles
+
+_PACKAGES = ("torch", "safetensors", "gguf", "runai-model-streamer", "pluggy", "importlib-metadata", "click")
+
+
+def examine() -> dict[str, Any]:
+    """Everything as plain data; ``ok`` is False where something installed is broken."""
+    report = weight_readers.registry_report()
+    torch = _torch()
+    return {
+        "ok": not (report["broken"] or report["duplicates"] or report["unreadable"] or "cause" in torch),
+        "python": f"{platform.python_version()} ({sys.executable})",
+        "platform": platform.platform(),
+        "torch": torch,
+        "packages": {name: _version(name) for name in _PACKAGES},
+        "registry": report,
+    }
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return importlib_metadata.version(distribution)
+    except importlib_metadata.PackageNotFoundError:
+        return None
+
+
+def _torch() -> dict[str, Any]:
+    """torch is imported here on purpose: an installation that cannot be imported is the doctor's business."""
+    try:
+        import torch
+    except Exception as error:
+        return {"version": _version("torch"), "cause": f"{type(error).__name__}: {error}"}
+    return {"version": torch.__version__, "cuda": torch.cuda.is_available()}
+
+
+def lines(found: dict[str, Any]) -> list[str]:
+    report, torch = found["registry"], found["torch"]
+    state = f"broken: {torch['cause']}" if "cause" in torch else f"cuda {'yes' if torch['cuda'] else 'no'}"
+    text = [
+        f"python:    {found['python']}",
+        f"platform:  {found['platform']}",
+        f"torch:     {torch['version']} ({state})",
+        *(f"{name}: {version or 'not installed'}" for name, version in found["packages"].items() if name != "torch"),
+        f"core:      {report['core_version']} (API version {report['api_version']})",
+        f"readers:   {', '.join(report['available']) or 'none'}",
+        *(
+            f"  {name}: {info['distribution']} {info['version']}: {info['summary']}"
+            for name, info in report["readers"].items()
+        ),
+        *troubles(report),
+    ]
+    for name, entry in report["broken"].items():
+        text += [f"traceback of {name}:", *(f"  {line}" for line in entry["traceback"].splitlines())]
+    text += [f"not installed: extra {extra}: {entry['install']}" for extra, entry in report["missing_extras"].items()]
+    return [*text, "everything that is installed works" if found["ok"] else "something is broken, see above"]

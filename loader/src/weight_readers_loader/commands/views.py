@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the command line shows things to people: rich tables, plain lines off a terminal."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from weight_readers import TensorMeta
+from weight_readers_loader.report import size
+
+
+def console() -> Console:
+    # Off a terminal rich would fold lines at 80 columns, in the middle of names that are to be searched for.
+    return Console(highlight=False, markup=False, soft_wrap=not sys.stdout.isatty(), emoji=False)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    if not sys.stdout.isatty():
+        for row in rows:
+            print("  ".join(row))  # noqa: T201
+        return
+    shown = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    for row in rows:
+        shown.add_row(*row)
+    console().print(shown)
+
+
+def readers(report: Mapping[str, Any]) -> None:
+    """The result of ``list``."""
+    names = set(report["available"])
+    rows = [
+        (
+            name,
+            ", ".join(info["formats"]),
+            ", ".join(info["schemes"]),
+            info["lifetime"],
+            ", ".join(info["features"]),
+            f"{info['distribution']} {info['version']}",
+        )
+        for name, info in report["readers"].items()
+        if name in names
+    ]
+    if rows:
+        table(("reader", "formats", "schemes", "lifetime", "features", "from"), rows)
+    else:
+        print(f"no weight reader is installed. {_first_install(report)}")  # noqa: T201
+    for line in troubles(report):
+        print(line)  # noqa: T201
+
+
+def _first_install(report: Mapping[str, Any]) -> str:
+    extras = report["missing_extras"]
+    chosen = extras.get("mmap") or next(iter(extras.values()), None)
+    return f"Install one: {chosen['install']}" if chosen else ""
+
+
+def troubles(report: Mapping[str, Any]) -> list[str]:
+    """One line for each reader that is there and cannot be used, and for each distribution at fault."""
+    lines = [f"broken: {name}: {entry['cause']}" for name, entry in report["broken"].items()]
+    lines += [f"duplicate: {name}: {' and '.join(owners)}" for name, owners in report["duplicates"].items()]
+    lines += [
+        f"unusable: {name}: {_reason(entry)}"
+        for name, entry in report["unusable"].items()
+        if entry["code"] != "duplicate"
+    ]
+    lines += [f"disabled: {name} (WEIGHT_READERS_DISABLE)" for name in report["disabled"]]
+    lines += [f"shadowed: {found}" for found in report["shadowed"]]
+    lines += [f"unreadable distribution: {entry['location']}: {entry['cause']}" for entry in report["unreadable"]]
+    return lines
+
+
+def _reason(entry: Mapping[str, Any]) -> str:
+    return ". ".join(filter(None, (entry["reason"], entry["fix"])))
+
+
+def tensors(metas: Sequence[TensorMeta]) -> None:
+    """The result of ``inspect``: one line per tensor."""
+    rows = [(m.name, m.source_dtype, str(list(m.shape)), size(m.nbytes), m.file) for m in metas]
+    table(("tensor", "dtype", "shape", "size", "file"), rows)
+
+
+def totals(metas: Sequence[TensorMeta], files: int) -> str:
+    bytes_by: Counter[str] = Counter()
+    count_by: Counter[str] = Counter()
+    for meta in metas:
+        bytes_by[meta.source_dtype] += meta.nbytes
+        count_by[meta.source_dtype] += 1
+    by_dtype = ", ".join(f"{d}: {count_by[d]} ({size(n)})" for d, n in bytes_by.most_common())
+    plural = "" if files == 1 else "s"
+    return f"{len(metas)} tensors in {files} file{plural}, {size(bytes_by.total())}: {by_dtype or 'nothing'}"

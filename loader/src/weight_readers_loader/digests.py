@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compare the content of files with sha256 digests from elsewhere: a manifest, a git-lfs pointer, an HF blob name.
+
+The safetensors format holds no checksum, so a flipped bit shows only against such a reference
+(vllm-project/vllm#53537).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from weight_readers import BadIndexError, CheckpointError, DigestMismatchError, UnreadableFileError
+from weight_readers_loader.listing import ListedFile
+
+_CHUNK_BYTES = 8 << 20
+_SUM_LINE = re.compile(r"\\?(?P<digest>[0-9a-fA-F]{64})[ \t]+\*?(?P<name>.+)")
+_LFS_OID = re.compile(r"^oid sha256:(?P<digest>[0-9a-f]{64})\s*$", re.MULTILINE)
+_LFS_HEAD = "version https://git-lfs.github.com/spec/"
+_BLOB = re.compile(r"[0-9a-f]{64}")
+_POINTER_LIMIT = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class Digest:
+    """The sha256 a file should have, and where that is said."""
+
+    sha256: str
+    source: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verified:
+    """The outcome: files found right, files without a reference, and the problems."""
+
+    right: tuple[str, ...]
+    unknown: tuple[str, ...]
+    problems: tuple[CheckpointError, ...]
+
+
+def references(files: Iterable[ListedFile], manifest: str | os.PathLike[str] | None) -> dict[str, Digest]:
+    """File name -> digest, from ``manifest`` where given, else from the names of HF cache blobs.
+
+    ``manifest`` is a file as sha256sum writes it, a git-lfs pointer (for a checkpoint of one file), or a folder
+    with the pointers of a clone made without git-lfs. Raises BadIndexError for what is none of these.
+    """
+    listed = list(files)
+    if manifest is None:
+        return {file.name: digest for file in listed if (digest := _blob_digest(file)) is not None}
+    path = Path(manifest).expanduser()
+    if path.is_dir():
+        found = {file.name: digest for file in listed if (digest := _pointer(path / file.name)) is not None}
+        return found or _refuse(path, "a folder with git-lfs pointers for these files")
+    if (pointer := _pointer(path)) is not None:
+        return (
+            {listed[0].name: pointer} if len(listed) == 1 else _refuse(path, "one pointer for each file, in a folder")
+        )
+    return _sums(path)
+
+
+def verify(
+    files: Iterable[ListedFile], digests: Mapping[str, Digest], *, on_bytes: Callable[[int], None] | None = None
+) -> Verified:
+    """Hash every file that has a reference and compare."""
+    right: list[str] = []
+    unknown: list[str] = []
+    problems: list[CheckpointError] = []
+    for file in files:
+        expected = digests.get(file.name) or digests.get(os.path.basename(file.name))
+        if expected is None:
+            unknown.append(file.name)
+            continue
+        try:
+            _compare(file, expected, on_bytes)
+            right.append(file.name)
+        except CheckpointError as error:
+            problems.append(error)
+    return Verified(right=tuple(right), unknown=tuple(unknown), problems=tuple(problems))
+
+
+def _compare(file: ListedFile, expected: Digest, on_bytes: Callable[[int], None] | None) -> None:
+    found = _sha256(file.path, on_bytes)
+    if found != expected.sha256:
+        raise DigestMismatchError(
+            "the content is not what it should be",
+            path=file.path,
+            expected=f"sha256 {expected.sha256} ({expected.source})",
+            found=f"sha256 {found}",
+            fix="Delete this file and download it again",
+        )
+
+
+def _sha256(path: str, on_bytes: Callable[[int], None] | None) -> str:
+    digest = hashlib.sha256()
+    buffer = memoryview(bytearray(_CHUNK_BYTES))
+    try:
+        with open(path, "rb", buffering=0) as file:
+            while count := file.readinto(buffer):
+                digest.update(buffer[:count])
+                if on_bytes is not None:
+                    on_bytes(count)
+    except OSError as error:
+        raise UnreadableFileError("cannot read the file", path=path, found=error.strerror) from error
+    return digest.hexdigest()
+
+
+def _blob_digest(file: ListedFile) -> Digest | None:
+    """The name of the blob behind a link of the Hugging Face cache is the sha256 of LFS files."""
+    target = os.path.realpath(file.path)
+    name = os.path.basename(target)
+    in_cache = os.path.basename(os.path.dirname(target)) == "blobs" and _BLOB.fullmatch(name)
+    return Digest(sha256=name, source="name of its blob in the cache") if in_cache else None
+
+
+def _pointer(path: Path) -> Digest | None:
+    try:
+        text = path.read_bytes()[:_POINTER_LIMIT].decode("utf-8", "replace") if path.is_file() else ""
+    except OSError:
+        return None
+    match = _LFS_OID.search(text.replace("\r\n", "\n")) if text.startswith(_LFS_HEAD) else None
+    return Digest(sha256=match["digest"], source=f"git-lfs pointer {path}") if match else None
+
+
+def _sums(path: Path) -> dict[str, Digest]:
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UnreadableFileError("cannot read the manifest", path=path, found=str(error)) from error
+    digests: dict[str, Digest] = {}
+    for number, line in enumerate(lines, 1):
+        if not line.strip() or line.startswith("#"):
+            continue
+        match = _SUM_LINE.fullmatch(line.strip())
+        if match is None:
+            _refuse(path, "lines of 'sha256  file name'", f"line {number}: {line[:80]!r}")
+        else:
+            name = match["name"].removeprefix("./")
+            digests[name] = Digest(sha256=match["digest"].lower(), source=f"{path} line {number}")
+    return digests or _refuse(path, "lines of 'sha256  file name'", "none")
+
+
+def _refuse(path: Path, expected: str, found: str | None = None) -> dict[str, Digest]:
+    raise BadIndexError("not a usable manifest", path=path, expected=expected, found=found)

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What weights are loaded into: the named tensors of a module or a mapping, and which names share one tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Target:
+    """One name of the target, its tensor, and where a module keeps it."""
+
+    name: str
+    tensor: torch.Tensor
+    module: nn.Module | None = None
+    attribute: str = ""
+
+    @property
+    def is_meta(self) -> bool:
+        return self.tensor.is_meta
+
+    @property
+    def identity(self) -> Any:
+        """Equal for names that share one tensor (tied weights)."""
+        tensor = self.tensor
+        if tensor.is_meta or tensor.numel() == 0:
+            return id(tensor)
+        return tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
+
+    def write(self, source: torch.Tensor) -> None:
+        """Copy into the existing memory, converting the dtype where it differs."""
+        with torch.no_grad():
+            self.tensor.detach().copy_(source)
+
+    def materialised(self, source: torch.Tensor) -> torch.Tensor:
+        """``source`` as what this target is: a parameter with the attributes of the old one, or a plain buffer."""
+        if not isinstance(self.tensor, nn.Parameter):
+            return source
+        new = nn.Parameter(source, requires_grad=self.tensor.requires_grad)
+        new.__dict__.update(self.tensor.__dict__)  # what engines hang on parameters (weight loaders, shard dims)
+        return new
+
+    def replace(self, new: torch.Tensor) -> None:
+        """Put ``new`` in the place of a tensor without memory."""
+        assert self.module is not None  # noqa: S101 - `targets_of` refuses a mapping with meta tensors
+        held = self.module._parameters if isinstance(new, nn.Parameter) else self.module._buffers
+        held[self.attribute] = new  # type: ignore[assignment]
+
+
+def targets_of(target: nn.Module | Mapping[str, torch.Tensor]) -> dict[str, Target]:
+    """Every parameter and persistent buffer of a module under all its names, or every entry of a mapping."""
+    if isinstance(target, nn.Module):
+        return {item.name: item for item in _of_module(target, persistent=True)}
+    if not isinstance(target, Mapping):
+        raise TypeError(
+            f"weights are loaded into a torch.nn.Module or a mapping of tensors, not {type(target).__name__}"
+        )
+    for name, tensor in target.items():
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"target {name!r} is {type(tensor).__name__}, not a tensor")
+        if tensor.is_meta:
+            raise TypeError(f"target {name!r} is a meta tensor in a mapping: there is no memory to write to")
+    return {name: Target(name=name, tensor=tensor) for name, tensor in target.items()}
+
+
+def meta_buffers(target: nn.Module | Mapping[str, torch.Tensor]) -> tuple[str, ...]:
+    """Non-persistent buffers without memory: no checkpoint holds them, the model has to compute them."""
+    if not isinstance(target, nn.Module):
+        return ()
+    return tuple(item.name for item in _of_module(target, persistent=False) if item.is_meta)
+
+
+def _of_module(root: nn.Module, *, persistent: bool) -> Iterator[Target]:
+    for prefix, module in root.named_modules(remove_duplicate=False):
+        held = dict(module._parameters) if persistent else {}
+        volatile = module._non_persistent_buffers_set
+        held |= {name: b for name, b in module._buffers.items() if (name not in volatile) == persistent}
+        for attribute, tensor in held.items():
+            if tensor is not None:
+                name = f"{prefix}.{attribute}" if prefix else attribute
+                yield Target(name=name, tensor=tensor, module=module, attribute=attribute)
+
+
+def tied_groups(targets: Mapping[str, Target]) -> list[tuple[str, ...]]:
+    """Names that share one tensor, in the target's order; groups of one are left out."""
+    groups: dict[Any, list[str]] = {}
+    for name, target in targets.items():
+        groups.setdefault(target.identity, []).append(name)
+    return [tuple(names) for names in groups.values() if len(names) > 1]
