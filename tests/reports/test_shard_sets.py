@@ -221,6 +221,13 @@ def test_b056_the_index_of_another_upload_is_told_by_the_totals(tmp_path: Path) 
         assert problem.found == f"{shard(1, 2)} (2 of 2 shards); the index speaks of -of-00003"
 
 
+def test_b056_other_files_are_no_explanation_where_shards_of_the_index_are_here(tmp_path: Path) -> None:
+    write_sharded(tmp_path, 3)[1].unlink()
+    weights(tmp_path, "mtp.safetensors")
+    error = refused(tmp_path)
+    assert (error.found, error.fix) == ("nothing", "Download it again.")
+
+
 def test_b059_files_that_the_index_does_not_name_are_said_and_kept_for_a_count(tmp_path: Path) -> None:
     write_sharded(tmp_path)
     weights(tmp_path, "mtp.safetensors")

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from weight_readers.errors import EmptyFileError, ForeignContentError, LfsPointerError
+from weight_readers.errors import ForeignContentError, LfsPointerError
 
 __all__ = ["FORMATS", "HEAD_BYTES", "SUFFIXES", "FormatVerdict", "format_by_name", "format_of", "require_format"]
 
@@ -80,14 +80,12 @@ def _format_by_content(head: bytes) -> str | None:
     return "safetensors" if head[8:9] == b"{" else None
 
 
-def require_format(verdict: FormatVerdict, *, path: str, empty: bool = False) -> str:
+def require_format(verdict: FormatVerdict, *, path: str) -> str:
     """The format of the file at ``path``.
 
-    Raises EmptyFileError, LfsPointerError, and ForeignContentError for a pickle under another format's name and
+    Raises LfsPointerError, and ForeignContentError for a pickle under another format's name and
     for bytes of no known format under a name of no known format.
     """
-    if empty:
-        raise EmptyFileError("the file is empty", path=path, fix="Download it again.")
     if verdict.by_content == _POINTER:
         raise LfsPointerError(
             "a git-lfs pointer is here in place of the weights", path=path, fix="Run `git lfs pull` in its folder."

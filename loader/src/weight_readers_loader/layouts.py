@@ -216,7 +216,8 @@ def _ambiguous(listing: Listing, what: str, items: Sequence[_Item]) -> Ambiguous
 def _of_families(listing: Listing, seen: Survey, families: Sequence[Family], asked: _Asked) -> Layout:
     first = families[0]
     names = [name for family in families for name in _promised(listing, family, asked)]
-    files = usable_files(listing, names, of=listing.root, expected="a file, by the numbering of the others")
+    expected = "a file" if first.kind == "single" else "a file, by the numbering of the others"
+    files = usable_files(listing, names, of=listing.root, expected=expected)
     left_out = _left_out(seen, names, first, f"no part of {first.title}")
     notices = _said(left_out)
     if first.tier:
@@ -355,11 +356,13 @@ def _files_of_index(listing: Listing, index: Index, seen: Survey) -> tuple[Layou
 
 
 def _of_other_upload(name: str, seen: Survey) -> str | None:
-    """The weights that are here in place of a shard of the index (Neph0s/CoSER#3)."""
+    """The weights that are here where not one shard of the index's own numbering is (Neph0s/CoSER#3)."""
     wanted = parse_weight_name(name)
     if wanted is None:
         return None
-    others = [f for f in seen.families if f.format == wanted.format and not f.tier and f.total != wanted.total]
+    others = [f for f in seen.families if f.format == wanted.format and not f.tier]
+    if any((f.stem, f.total) == (wanted.stem, wanted.total) for f in others):
+        return None
     numbering = re.search("-of-[0-9]+", name)
     speaks = f"; the index speaks of {numbering[0]}" if numbering else ""
     return _some([family.title for family in others]) + speaks if others else None

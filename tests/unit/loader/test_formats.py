@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from weight_readers.errors import EmptyFileError, ForeignContentError, LfsPointerError
+from weight_readers.errors import ForeignContentError, LfsPointerError
 from weight_readers_loader.formats import format_by_name, format_of, require_format
 
 HEADS = {
@@ -95,8 +95,3 @@ def test_neither_name_nor_content_known_is_an_error() -> None:
 def test_a_pointer_is_an_error_of_its_own_under_every_name(name: str) -> None:
     with pytest.raises(LfsPointerError, match="git lfs pull"):
         require_format(format_of(name, POINTER), path=name)
-
-
-def test_an_empty_file_is_an_error_of_its_own() -> None:
-    with pytest.raises(EmptyFileError):
-        require_format(format_of("blob", b""), path="blob", empty=True)
