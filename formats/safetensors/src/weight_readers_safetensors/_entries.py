@@ -75,30 +75,32 @@ def json_word(value: Any) -> str:
 class Geometry(NamedTuple):
     """What dtype and shape say about a tensor; ``nbytes`` is None where ``fault`` says what is wrong."""
 
+    torch_name: str
     stored_shape: tuple[int, ...]
     nbytes: int | None
     fault: str | None
 
 
 @lru_cache(maxsize=1024)
-def geometry(dtype: Dtype | None, shape: tuple[int, ...]) -> Geometry:
+def geometry(source_dtype: str, shape: tuple[int, ...]) -> Geometry:
     """Checked sizes; cached, because the layers of a model share a handful of shapes."""
+    dtype = DTYPES.get(source_dtype)
+    torch_name = dtype.torch_name if dtype else UNKNOWN
     if fault := _shape_fault(shape, dtype):
-        return Geometry(shape[: MAX_DIMS + 1], None, fault)
+        return Geometry(torch_name, shape[: MAX_DIMS + 1], None, fault)
     if dtype is None:
-        return Geometry(shape, None, None)
-    return Geometry(stored_shape(dtype.name, shape), math.prod(shape) * dtype.bits // 8, None)
+        return Geometry(torch_name, shape, None, None)
+    return Geometry(torch_name, stored_shape(dtype.name, shape), math.prod(shape) * dtype.bits // 8, None)
 
 
 def problems_of(name: str, fields: Fields, path: str) -> Sequence[CheckpointError]:
     """All that is wrong with one tensor by itself."""
-    dtype = DTYPES.get(fields.dtype)
-    _, nbytes, fault = geometry(dtype, fields.shape)
+    torch_name, _, nbytes, fault = geometry(fields.dtype, fields.shape)
     held = fields.end - fields.begin
     if held == nbytes:
         return ()
     problems: list[CheckpointError] = []
-    if dtype is None:
+    if torch_name == UNKNOWN:
         problems.append(unknown_dtype(fields.dtype, path=path, tensor=name))
     if fault:
         problems.append(ShapeError(fault, path=path, tensor=name, found=_shown(fields.shape)))
@@ -114,16 +116,17 @@ def problems_of(name: str, fields: Fields, path: str) -> Sequence[CheckpointErro
 
 def listed(name: str, fields: Fields, path: str, data_start: int) -> TensorMeta:
     """The tensor as `inspect` lists it, whatever is wrong with it."""
-    dtype = DTYPES.get(fields.dtype)
+    dtype, shape, begin, end = fields
+    torch_name, stored, _, _ = geometry(dtype, shape)
     return TensorMeta(
         name=name,
-        dtype=dtype.torch_name if dtype else UNKNOWN,
-        source_dtype=fields.dtype,
-        shape=fields.shape[: MAX_DIMS + 1],
-        stored_shape=geometry(dtype, fields.shape).stored_shape,
-        nbytes=max(0, fields.end - fields.begin),
+        dtype=torch_name,
+        source_dtype=dtype,
+        shape=shape[: MAX_DIMS + 1],
+        stored_shape=stored,
+        nbytes=max(0, end - begin),
         file=path,
-        offset=data_start + fields.begin,
+        offset=data_start + begin,
     )
 
 
@@ -154,5 +157,6 @@ def _shape_fault(shape: tuple[int, ...], dtype: Dtype | None) -> str | None:
 
 
 def _shown(shape: tuple[int, ...]) -> str:
-    text = str(list(shape[:8]))
-    return text if len(shape) <= 8 else f"{text[:-1]}, … {len(shape)} dimensions]"
+    # Neither a hundred thousand sizes nor a size of three hundred digits belongs in a message.
+    text = ", ".join(str(size)[:24] for size in shape[:8])
+    return f"[{text}]" if len(shape) <= 8 else f"[{text}, … {len(shape)} dimensions]"

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 from weight_readers.errors import CheckpointError, TensorLayoutError, TrailingBytesError, TruncatedFileError
 
@@ -36,14 +36,14 @@ def layout_problems(placed: Iterable[Placed], path: str) -> Iterator[CheckpointE
             reach, before = end, name
 
 
-def size_problems(placed: Iterable[Placed], path: str, data_start: int, nbytes: int) -> Iterator[CheckpointError]:
+def size_problems(placed: Collection[Placed], path: str, data_start: int, nbytes: int) -> Iterator[CheckpointError]:
     """The size the header speaks of against the ``nbytes`` of the file."""
     end = max((each[1] for each in placed), default=0)
     expected = data_start + end
     if expected > nbytes:
-        lost = sorted(name for begin, stop, name in placed if data_start + stop > nbytes)
+        lost = [name for _, stop, name in placed if data_start + stop > nbytes]
         yield TruncatedFileError(
-            f"the file is cut: {expected - nbytes} bytes are missing, {len(lost)} tensors are incomplete",
+            f"the file is cut (missing bytes: {expected - nbytes}; incomplete tensors: {len(lost)})",
             path=path,
             expected=f"{expected} bytes",
             found=f"{nbytes} bytes",

@@ -32,7 +32,7 @@ MAX_ENTRY = 256 * 1024
 """Characters in one tensor's entry."""
 MAX_METADATA = 4 * 1024 * 1024
 """Characters in ``__metadata__``."""
-MAX_METADATA_KEYS = 32_768
+MAX_METADATA_KEYS = 16_384
 MAX_PROBLEMS = 100
 """Problems collected per file before reading its header stops."""
 
@@ -144,7 +144,7 @@ class _Scan:
     def _length_problem(self, head: bytes) -> CheckpointError | None:
         if len(head) < 8:
             return TruncatedFileError(
-                f"the file is cut: {len(head)} bytes cannot hold the 8 bytes of the header's length",
+                f"the file is cut (it has {len(head)} of the 8 bytes that hold the header's length)",
                 path=self.path,
                 expected="at least 10 bytes",
                 found=f"{self.nbytes} bytes",
@@ -164,7 +164,7 @@ class _Scan:
         if self.data_start <= self.nbytes:
             return None
         return TruncatedFileError(
-            f"the file is cut inside its header: at least {self.data_start - self.nbytes} bytes are missing",
+            f"the file is cut inside its header (missing bytes: at least {self.data_start - self.nbytes})",
             path=self.path,
             expected=f"at least {self.data_start} bytes",
             found=f"{self.nbytes} bytes",
@@ -262,5 +262,5 @@ def _first_byte_fault(start: bytes) -> str:
     if start[:1] == b"\0":
         return "the header begins with NUL bytes"
     if start[:1] in b'"-0123456789tfn':
-        return "the top level of the header is no object"
+        return "the top level of the header is a single value, not an object"
     return "the header does not begin as JSON does"
