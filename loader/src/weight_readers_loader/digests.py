@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weight_readers import BadIndexError, CheckpointError, DigestMismatchError, UnreadableFileError
-from weight_readers_loader.listing import ListedFile
+from weight_readers_loader.listing import LayoutFile
 
 _CHUNK_BYTES = 8 << 20
 _SUM_LINE = re.compile(r"\\?(?P<digest>[0-9a-fA-F]{64})[ \t]+\*?(?P<name>.+)")
@@ -42,7 +42,7 @@ class Verified:
     problems: tuple[CheckpointError, ...]
 
 
-def references(files: Iterable[ListedFile], manifest: str | os.PathLike[str] | None) -> dict[str, Digest]:
+def references(files: Iterable[LayoutFile], manifest: str | os.PathLike[str] | None) -> dict[str, Digest]:
     """File name -> digest, from ``manifest`` where given, else from the names of HF cache blobs.
 
     ``manifest`` is a file as sha256sum writes it, a git-lfs pointer (for a checkpoint of one file), or a folder
@@ -63,7 +63,7 @@ def references(files: Iterable[ListedFile], manifest: str | os.PathLike[str] | N
 
 
 def verify(
-    files: Iterable[ListedFile], digests: Mapping[str, Digest], *, on_bytes: Callable[[int], None] | None = None
+    files: Iterable[LayoutFile], digests: Mapping[str, Digest], *, on_bytes: Callable[[int], None] | None = None
 ) -> Verified:
     """Hash every file that has a reference and compare."""
     right: list[str] = []
@@ -82,7 +82,7 @@ def verify(
     return Verified(right=tuple(right), unknown=tuple(unknown), problems=tuple(problems))
 
 
-def _compare(file: ListedFile, expected: Digest, on_bytes: Callable[[int], None] | None) -> None:
+def _compare(file: LayoutFile, expected: Digest, on_bytes: Callable[[int], None] | None) -> None:
     found = _sha256(file.path, on_bytes)
     if found != expected.sha256:
         raise DigestMismatchError(
@@ -108,7 +108,7 @@ def _sha256(path: str, on_bytes: Callable[[int], None] | None) -> str:
     return digest.hexdigest()
 
 
-def _blob_digest(file: ListedFile) -> Digest | None:
+def _blob_digest(file: LayoutFile) -> Digest | None:
     """The name of the blob behind a link of the Hugging Face cache is the sha256 of LFS files."""
     target = os.path.realpath(file.path)
     name = os.path.basename(target)
