@@ -57,7 +57,7 @@ def core_extras() -> dict[str, tuple[str, ...]]:
         return {}
 
 
-def installed_version(distribution: str = DISTRIBUTION) -> str | None:
+def installed_version(distribution: str) -> str | None:
     """The version by the metadata; None where there is none."""
     try:
         return importlib_metadata.version(distribution)
@@ -79,7 +79,7 @@ def install_hint(reader: str) -> str | None:
         return None
     if known.extra in core_extras():
         return f"Install it: {install_command(known.extra)}"
-    version = installed_version()
+    version = installed_version(DISTRIBUTION)
     if version is None:
         return f"This application was built without it; pass it as Registry(plugins={{{reader!r}: …}})"
     return f"{DISTRIBUTION} {version} has no plugin for it yet (no extra {known.extra!r})"

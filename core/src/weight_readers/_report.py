@@ -24,7 +24,7 @@ def report(inventory: Inventory, environment: Environment) -> dict[str, Any]:
     return {
         "schema": 1,
         "api_version": API_VERSION,
-        "core_version": _catalogue.installed_version(),
+        "core_version": _catalogue.installed_version(_catalogue.DISTRIBUTION),
         "python": platform.python_version(),
         "available": [s.name for s in standings if s.name not in unusable],
         "readers": {p.source.name: p.info.to_json() | _origin(p.source) for p in plugins if isinstance(p, Plugin)},

@@ -53,7 +53,9 @@ if TYPE_CHECKING:
 
 
 def _rebuild(cls: type[BaseException], args: tuple[Any, ...], state: dict[str, Any]) -> BaseException:
-    error = cls.__new__(cls, *args)
+    # A class that is both a ValueError and an OSError is laid out as the latter, and only that one can make it.
+    make = OSError.__new__ if issubclass(cls, OSError) else cls.__new__
+    error = make(cls, *args)
     error.args = args
     for name, value in state.items():
         setattr(error, name, value)
