@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from support.files import floats, write_tensors
+from torch import nn
+
+from weight_readers import FileChangedError, TargetMismatchError, TiedWeightsError
+from weight_readers_loader import open_checkpoint
+
+
+def save(folder: Path, **tensors: list[float]) -> Path:
+    return write_tensors(folder / "model.safetensors", {n: ("F32", [len(v)], floats(*v)) for n, v in tensors.items()})
+
+
+class Tied(nn.Module):
+    """``head`` and ``embed`` are one parameter of two elements."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embed = nn.Parameter(torch.zeros(2))
+        self.head = self.embed
+
+
+def test_names_shapes_and_dtypes_that_differ_are_all_said_and_nothing_is_written(tmp_path: Path) -> None:
+    save(tmp_path, a=[1, 2], b=[3], c=[4], extra=[5])
+    target = {
+        "a": torch.zeros(3),
+        "b": torch.zeros(1, dtype=torch.float16),
+        "c": torch.zeros(1),
+        "absent": torch.zeros(1),
+    }
+    with pytest.raises(TargetMismatchError) as caught:
+        open_checkpoint(tmp_path).load_into(target)
+    error = caught.value
+    assert error.missing == ("absent",)
+    assert error.unexpected == ("extra",)
+    assert error.shapes == (("a", "[2]", "[3]"),)
+    assert error.dtypes == (("b", "float32", "float16"),)
+    assert all(not tensor.any() for tensor in target.values())
+
+
+def test_shapes_that_differ_are_refused_without_strict_too(tmp_path: Path) -> None:
+    save(tmp_path, a=[1, 2])
+    with pytest.raises(TargetMismatchError, match=r"a \(checkpoint \[2\], target \[3\]\)"):
+        open_checkpoint(tmp_path).load_into({"a": torch.zeros(3)}, strict=False)
+
+
+def test_cast_converts_and_counts(tmp_path: Path) -> None:
+    save(tmp_path, a=[1.5, -2], b=[3])
+    target = {"a": torch.zeros(2, dtype=torch.bfloat16), "b": torch.zeros(1)}
+    report = open_checkpoint(tmp_path).load_into(target, cast=True)
+    assert target["a"].tolist() == [1.5, -2.0]
+    assert report.cast == {"float32 -> bfloat16": 1}
+
+
+def test_cast_materialises_a_meta_parameter_in_the_dtype_the_model_declared(tmp_path: Path) -> None:
+    save(tmp_path, weight=[1.5, -2])
+    module = nn.Module()
+    module.weight = nn.Parameter(torch.empty(2, dtype=torch.bfloat16, device="meta"))
+    open_checkpoint(tmp_path).load_into(module, cast=True)
+    assert torch.bfloat16 == module.weight.dtype
+    assert module.weight.tolist() == [1.5, -2.0]
+
+
+def test_strict_false_reports_what_is_missing_and_unexpected(tmp_path: Path) -> None:
+    save(tmp_path, a=[1], extra=[2])
+    target = {"a": torch.zeros(1), "absent": torch.full((1,), 9.0)}
+    report = open_checkpoint(tmp_path).load_into(target, strict=False)
+    assert (report.missing, report.unexpected) == (("absent",), ("extra",))
+    assert (target["a"].tolist(), target["absent"].tolist()) == ([1.0], [9.0])
+
+
+def test_a_tied_name_is_not_missing(tmp_path: Path) -> None:
+    save(tmp_path, embed=[1, 2])
+    model = Tied()
+    report = open_checkpoint(tmp_path).load_into(model)
+    assert model.head.tolist() == [1.0, 2.0]
+    assert report.tied == (("embed", "head"),)
+
+
+def test_a_tied_meta_parameter_stays_tied(tmp_path: Path) -> None:
+    save(tmp_path, head=[1, 2])
+    with torch.device("meta"):
+        model = Tied()
+    open_checkpoint(tmp_path).load_into(model)
+    assert model.embed is model.head
+    assert model.embed.tolist() == [1.0, 2.0]
+
+
+def test_tied_names_with_equal_bytes_load_and_with_other_bytes_are_refused(tmp_path: Path) -> None:
+    save(tmp_path, embed=[1, float("nan")], head=[1, float("nan")])
+    model = Tied()
+    open_checkpoint(tmp_path).load_into(model)
+    assert model.head[0] == 1.0
+    save(tmp_path, embed=[1, 2], head=[1, 3])
+    model = Tied()
+    with pytest.raises(TiedWeightsError, match="'head'"):
+        open_checkpoint(tmp_path).load_into(model)
+    assert not model.embed.any()
+
+
+def test_buffers_are_loaded_and_non_persistent_ones_left_on_meta_are_said(tmp_path: Path) -> None:
+    save(tmp_path, mean=[1, 2])
+    with torch.device("meta"):
+        module = nn.Module()
+        module.register_buffer("mean", torch.zeros(2))
+        module.register_buffer("table", torch.zeros(2), persistent=False)
+    report = open_checkpoint(tmp_path).load_into(module)
+    assert module.mean.tolist() == [1.0, 2.0]
+    assert not isinstance(module.mean, nn.Parameter)
+    assert report.left_on_meta == ("table",)
+
+
+def test_a_meta_parameter_keeps_what_an_engine_hung_on_it(tmp_path: Path) -> None:
+    save(tmp_path, weight=[1, 2])
+    module = nn.Module()
+    module.weight = nn.Parameter(torch.empty(2, device="meta"), requires_grad=False)
+    module.weight.output_dim = 0
+    open_checkpoint(tmp_path).load_into(module)
+    assert module.weight.output_dim == 0
+    assert not module.weight.requires_grad
+
+
+def test_a_meta_tensor_in_a_mapping_is_refused(tmp_path: Path) -> None:
+    save(tmp_path, a=[1])
+    with pytest.raises(TypeError, match="'a' is a meta tensor"):
+        open_checkpoint(tmp_path).load_into({"a": torch.empty(1, device="meta")})
+
+
+def test_something_that_is_no_target_is_refused(tmp_path: Path) -> None:
+    save(tmp_path, a=[1])
+    with pytest.raises(TypeError, match="not list"):
+        open_checkpoint(tmp_path).load_into([torch.zeros(1)])  # type: ignore[arg-type]
+
+
+def test_a_failure_on_the_way_names_what_was_written_and_leaves_a_meta_module_alone(tmp_path: Path) -> None:
+    class Growing(dict[str, torch.Tensor]):
+        """A target whose second tensor appears when the first was written: there the file changes."""
+
+    path = save(tmp_path, a=[1], b=[2])
+
+    class Trap(torch.Tensor):
+        @classmethod
+        def __torch_function__(cls, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+            if func is torch.Tensor.copy_:
+                with path.open("ab") as file:
+                    file.write(b"!")
+            return super().__torch_function__(func, types, args, kwargs or {})
+
+    target = {"a": torch.zeros(1).as_subclass(Trap), "b": torch.zeros(1)}
+    with pytest.raises(FileChangedError, match="1 targets were written") as caught:
+        open_checkpoint(path).load_into(target)
+    assert caught.value.written == ("a",)
+
+
+def test_aliases_fill_a_missing_name_only_when_asked(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "model.safetensors", {"embed": ("F32", [1], floats(7))}, head="embed", format="pt")
+    target = {"embed": torch.zeros(1), "head": torch.zeros(1)}
+    with pytest.raises(TargetMismatchError, match="head"):
+        open_checkpoint(tmp_path).load_into(target)
+    report = open_checkpoint(tmp_path).load_into(target, resolve_aliases=True)
+    assert target["head"].tolist() == [7.0]
+    assert report.aliases == {"head": "embed"}
