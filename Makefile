@@ -14,13 +14,14 @@ SOURCES := $(foreach d,$(DISTRIBUTIONS),$(d)/src)
 setup: $(READY)
 
 $(READY): constraints.txt requirements-dev.txt $(foreach d,$(DISTRIBUTIONS),$(d)/pyproject.toml)
-	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "python >= 3.10 is needed; set PYTHON=")'
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt $(EDITABLE) --requirement requirements-dev.txt
-	touch $@
+	@echo "setting up $(VENV) (the first time this installs torch)" >&2
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "python >= 3.10 is needed; set PYTHON=")'
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(EDITABLE) --requirement requirements-dev.txt
+	@touch $@
 
 demo: $(READY)
-	$(BIN)/python examples/demo/run.py $(REF)
+	@$(BIN)/python examples/demo/run.py $(REF)
 
 test: $(READY)
 	$(BIN)/python -m pytest $(ARGS)
@@ -32,9 +33,9 @@ lint: $(READY)
 
 # Every wheel that an offline install needs: our distributions, and what they depend on.
 wheels: $(READY)
-	rm -rf $(WHEELHOUSE)
-	$(BIN)/python -m pip wheel --quiet --constraint constraints.txt --wheel-dir $(WHEELHOUSE) "./core[all]" $(foreach d,$(filter-out core,$(DISTRIBUTIONS)),./$(d))
-	ls $(WHEELHOUSE)
+	@rm -rf $(WHEELHOUSE)
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --constraint constraints.txt --wheel-dir $(WHEELHOUSE) "./core[all]" $(foreach d,$(filter-out core,$(DISTRIBUTIONS)),./$(d))
+	@ls $(WHEELHOUSE)
 
 clean:
 	rm -rf $(VENV) build

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The README's examples are run, and their output is compared with what the README shows."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+READMES = ["README.md", "core/README.md", "formats/safetensors/README.md", "plugins/mmap/README.md", "loader/README.md"]
+BLOCK = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(readme: str) -> list[tuple[str, str]]:
+    return [(m["kind"], m["text"]) for m in BLOCK.finditer((ROOT / readme).read_text())]
+
+
+def normalised(text: str) -> str:
+    """Figures and units change from run to run; words, names and order do not."""
+    return re.sub(r"\d+(\.\d+)?( [KMG]?i?B)?", "#", text).strip()
+
+
+def examples() -> list[tuple[str, str, str]]:
+    """Each Python block that is followed by a block of output."""
+    found = []
+    for readme in READMES:
+        listed = blocks(readme)
+        for (kind, code), (next_kind, output) in pairwise(listed):
+            if (kind, next_kind) == ("python", "text"):
+                found.append((readme, code, output))
+    return found
+
+
+@pytest.mark.parametrize(("readme", "code", "output"), examples(), ids=[e[0] for e in examples()])
+def test_a_python_example_prints_what_is_shown(readme: str, code: str, output: str, tmp_path: Path) -> None:
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert normalised(output) == normalised(done.stdout)
+
+
+def test_every_readme_has_an_example() -> None:
+    assert set(READMES) == {readme for readme, _, _ in examples()}
+
+
+def test_make_demo_prints_what_is_shown() -> None:
+    console = next(text for kind, text in blocks("README.md") if kind == "console" and text.startswith("$ make demo\n"))
+    shown = console.removeprefix("$ make demo\n")
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
+    done = subprocess.run(["make", "demo"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert normalised(shown) == normalised(done.stdout)
