@@ -24,6 +24,10 @@ UNKNOWN = "unknown"
 _JSON_WORDS = {dict: "an object", list: "a list", str: "a string", bool: "a bool", type(None): "null"}
 
 
+class MalformedEntryError(Exception):
+    """The entry is no entry; says what is wrong with it, without file and name."""
+
+
 class Fields(NamedTuple):
     """The fields of an entry, of the right types; the numbers are not checked yet."""
 
@@ -45,21 +49,21 @@ def _shape_of(text: str | None) -> tuple[int, ...]:
 
 
 def fields_of(entry: Any) -> Fields:
-    """The fields of a JSON value. Raises ValueError with what is wrong, in words.
+    """The fields of a JSON value. Raises `MalformedEntryError` for a wrong type.
 
     Further fields are allowed, as the safetensors library allows them.
     """
     if not isinstance(entry, dict):
-        raise ValueError(f"the entry is {json_word(entry)}, not an object")
+        raise MalformedEntryError(f"the entry is {json_word(entry)}, not an object")
     if missing := [name for name in ("dtype", "shape", "data_offsets") if name not in entry]:
-        raise ValueError(f"the entry has no {' and no '.join(missing)}")
+        raise MalformedEntryError(f"the entry has no {' and no '.join(missing)}")
     dtype = entry["dtype"]
     if not isinstance(dtype, str):
-        raise ValueError(f"dtype is {json_word(dtype)}, not a string")
+        raise MalformedEntryError(f"dtype is {json_word(dtype)}, not a string")
     shape = _whole_numbers("shape", entry["shape"])
     offsets = _whole_numbers("data_offsets", entry["data_offsets"])
     if len(offsets) != 2:
-        raise ValueError(f"data_offsets has {len(offsets)} numbers, not 2")
+        raise MalformedEntryError(f"data_offsets has {len(offsets)} numbers, not 2")
     return Fields(dtype, shape, *offsets)
 
 
@@ -132,12 +136,12 @@ def listed(name: str, fields: Fields, path: str, data_start: int) -> TensorMeta:
 
 def _whole_numbers(field: str, value: Any) -> tuple[int, ...]:
     if not isinstance(value, list):
-        raise ValueError(f"{field} is {json_word(value)}, not a list")
+        raise MalformedEntryError(f"{field} is {json_word(value)}, not a list")
     for place, item in enumerate(value):
         if isinstance(item, bool) or not isinstance(item, int):
-            raise ValueError(f"{field}[{place}] is {json_word(item)}, not a whole number")
+            raise MalformedEntryError(f"{field}[{place}] is {json_word(item)}, not a whole number")
         if item < 0:
-            raise ValueError(f"{field}[{place}] is negative: {str(item)[:24]}")
+            raise MalformedEntryError(f"{field}[{place}] is negative: {str(item)[:24]}")
     return tuple(value)
 
 

@@ -14,7 +14,8 @@ Placed = tuple[int, int, str]
 def layout_problems(placed: Iterable[Placed], path: str) -> Iterator[CheckpointError]:
     """Gaps and overlaps: the format wants every byte of the data section in exactly one tensor."""
     reach, before = 0, ""
-    for begin, end, name in sorted(placed):
+    # As a set: the same entry twice is a duplicate, and reported as one.
+    for begin, end, name in sorted(set(placed)):
         if begin > reach:
             where = f"after tensor {before!r}" if before else "before the first tensor"
             yield TensorLayoutError(

@@ -8,33 +8,14 @@ stricter than the library's, docs/decisions/0002-safetensors-verdicts.md says wh
 
 from __future__ import annotations
 
-import io
 import os
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from weight_readers.errors import (
-    CheckpointError,
-    CheckpointProblems,
-    DuplicateTensorError,
-    HeaderError,
-    TruncatedFileError,
-)
+from weight_readers.errors import CheckpointError, CheckpointProblems
 from weight_readers.reader import FileMeta, TensorMeta
-from weight_readers_safetensors._entries import Fields, fields_of, json_word, listed, plain_fields, problems_of
-from weight_readers_safetensors._layout import DOWNLOAD_AGAIN, Placed, layout_problems, size_problems
 from weight_readers_safetensors._open import open_regular
-from weight_readers_safetensors._text import HeaderText
-from weight_readers_safetensors.content import HEAD_BYTES, MAX_HEADER_BYTES, foreign_content
-
-MAX_ENTRY = 256 * 1024
-"""Characters in one tensor's entry."""
-MAX_METADATA = 4 * 1024 * 1024
-"""Characters in ``__metadata__``."""
-MAX_METADATA_KEYS = 16_384
-MAX_PROBLEMS = 100
-"""Problems collected per file before reading its header stops."""
+from weight_readers_safetensors._scan import Scan
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,13 +59,20 @@ def scan_header(path: str | os.PathLike[str]) -> tuple[Header, tuple[CheckpointE
 
     A tensor of a dtype that safetensors does not have is listed with the dtype ``unknown``.
     """
-    scan = _Scan(os.fspath(path))
+    scan = Scan(os.fspath(path))
     try:
         with open_regular(scan.path) as file:
             scan.read(file)
     except CheckpointError as error:
         scan.problems.append(error)
-    return scan.header(), tuple(scan.problems)
+    header = Header(
+        path=scan.path,
+        nbytes=scan.nbytes,
+        header_bytes=scan.data_start,
+        metadata=scan.metadata,
+        tensors=scan.tensors,
+    )
+    return header, tuple(scan.problems)
 
 
 def raise_problems(problems: Iterable[CheckpointError], *, path: str, partial: Iterable[TensorMeta]) -> None:
@@ -94,173 +82,3 @@ def raise_problems(problems: Iterable[CheckpointError], *, path: str, partial: I
     except CheckpointError as error:
         error.partial = tuple(partial)
         raise
-
-
-class _TooManyProblemsError(Exception):
-    """Enough problems are collected."""
-
-
-class _Scan:
-    """One pass over one file; what it found stays readable when the pass breaks off."""
-
-    def __init__(self, path: str) -> None:
-        self.path = path
-        self.nbytes = 0
-        self.data_start = 0
-        self.metadata: dict[str, str] = {}
-        self.tensors: dict[str, TensorMeta] = {}
-        self.problems: list[CheckpointError] = []
-        self._placed: set[Placed] = set()
-        self._has_metadata = False
-        self._layout_known = True
-
-    def header(self) -> Header:
-        return Header(
-            path=self.path,
-            nbytes=self.nbytes,
-            header_bytes=self.data_start,
-            metadata=self.metadata,
-            tensors=self.tensors,
-        )
-
-    def read(self, file: io.FileIO) -> None:
-        self.nbytes = os.fstat(file.fileno()).st_size
-        head = file.read(HEAD_BYTES) or b""
-        if error := foreign_content(self.path, head) or self._length_problem(head):
-            raise error
-        self.data_start = 8 + int.from_bytes(head[:8], "little")
-        cut = self._cut_in_header()
-        self._require_brace(head[8:])
-        file.seek(8)
-        text = HeaderText(file, min(self.data_start, self.nbytes) - 8, self.path, cut)
-        try:
-            self._members(text)
-            self._layout()
-        except _TooManyProblemsError:
-            self.problems.append(
-                HeaderError(f"more than {MAX_PROBLEMS} problems; the rest was not looked at", path=self.path)
-            )
-
-    def _length_problem(self, head: bytes) -> CheckpointError | None:
-        if len(head) < 8:
-            return TruncatedFileError(
-                f"the file is cut (it has {len(head)} of the 8 bytes that hold the header's length)",
-                path=self.path,
-                expected="at least 10 bytes",
-                found=f"{self.nbytes} bytes",
-                fix=DOWNLOAD_AGAIN,
-            )
-        length = int.from_bytes(head[:8], "little")
-        if length > MAX_HEADER_BYTES:
-            return HeaderError(
-                "not a safetensors file, or its length field is damaged",
-                path=self.path,
-                expected=f"a header of at most {MAX_HEADER_BYTES} bytes",
-                found=f"a length field of {length}",
-            )
-        return HeaderError("the length field says 0: there is no header", path=self.path) if length == 0 else None
-
-    def _cut_in_header(self) -> TruncatedFileError | None:
-        if self.data_start <= self.nbytes:
-            return None
-        return TruncatedFileError(
-            f"the file is cut inside its header (missing bytes: at least {self.data_start - self.nbytes})",
-            path=self.path,
-            expected=f"at least {self.data_start} bytes",
-            found=f"{self.nbytes} bytes",
-            fix=DOWNLOAD_AGAIN,
-        )
-
-    def _require_brace(self, start: bytes) -> None:
-        """The first byte of the header must be ``{`` (the format's README); say what is there instead."""
-        if start[:1] not in (b"{", b""):
-            raise HeaderError(
-                f"{_first_byte_fault(start)}, at byte 8 of the file",
-                path=self.path,
-                expected="'{' as the first byte of the header",
-                found=f"0x{start[0]:02x}",
-            )
-
-    def _members(self, text: HeaderText) -> None:
-        for name, plain in text.members():
-            if name == "__metadata__":
-                self._take_metadata(text)
-            else:
-                self._take_tensor(name, plain, text)
-        text.finish()
-
-    def _take_tensor(self, name: str, plain: re.Match[str] | None, text: HeaderText) -> None:
-        try:
-            fields = plain_fields(plain) if plain else fields_of(text.value(MAX_ENTRY, "the entry of one tensor"))
-        except ValueError as error:
-            if isinstance(error, CheckpointError):
-                raise
-            self._layout_known = False
-            self._add(HeaderError(str(error), path=self.path, tensor=name))
-            return
-        self._place(name, fields)
-
-    def _place(self, name: str, fields: Fields) -> None:
-        if name in self.tensors:
-            self._add(DuplicateTensorError("the header has this name twice", path=self.path, tensor=name))
-        else:
-            self.tensors[name] = listed(name, fields, self.path, self.data_start)
-        self._layout_known &= fields.begin <= fields.end
-        self._placed.add((fields.begin, fields.end, name))
-        for problem in problems_of(name, fields, self.path):
-            self._add(problem)
-
-    def _take_metadata(self, text: HeaderText) -> None:
-        if self._has_metadata:
-            raise text.error("__metadata__ appears twice")
-        self._has_metadata = True
-        if text.peek() == "{":
-            self._take_pairs(text)
-        elif (value := text.value(MAX_ENTRY, "__metadata__")) is not None:
-            self._add(HeaderError(f"__metadata__ is {json_word(value)}, not an object", path=self.path))
-
-    def _take_pairs(self, text: HeaderText) -> None:
-        size = 0
-        for count, (key, plain) in enumerate(text.members()):
-            value = text.value(MAX_METADATA, "a value in __metadata__") if plain is None else {}
-            size += len(key) + len(value) if isinstance(value, str) else len(key)
-            if count >= MAX_METADATA_KEYS or size > MAX_METADATA:
-                raise text.error(
-                    f"__metadata__ takes more than {MAX_METADATA} characters or {MAX_METADATA_KEYS} keys, "
-                    "more than this reader allows"
-                )
-            if key in self.metadata:
-                self._add(HeaderError(f"__metadata__ has the key {key[:64]!r} twice", path=self.path))
-            elif isinstance(value, str):
-                self.metadata[key] = value
-            else:
-                self._add(
-                    HeaderError(f"metadata key {key[:64]!r} holds {json_word(value)}, not a string", path=self.path)
-                )
-
-    def _layout(self) -> None:
-        if not self._layout_known:
-            return
-        for problem in layout_problems(self._placed, self.path):
-            self._add(problem)
-        for problem in size_problems(self._placed, self.path, self.data_start, self.nbytes):
-            self._add(problem)
-
-    def _add(self, problem: CheckpointError) -> None:
-        if len(self.problems) >= MAX_PROBLEMS:
-            raise _TooManyProblemsError
-        self.problems.append(problem)
-
-
-def _first_byte_fault(start: bytes) -> str:
-    if start.startswith(b"\xef\xbb\xbf"):
-        return "the header begins with a byte-order mark"
-    if start[:1] in b" \t\n\r":
-        return "the header begins with a blank"
-    if start[:1] == b"[":
-        return "the top level of the header is a list, not an object"
-    if start[:1] == b"\0":
-        return "the header begins with NUL bytes"
-    if start[:1] in b'"-0123456789tfn':
-        return "the top level of the header is a single value, not an object"
-    return "the header does not begin as JSON does"
