@@ -6,7 +6,7 @@ import warnings
 import pytest
 from support.plugins import Plugin, registry
 
-from weight_readers import ReaderFallbackWarning, ReaderUnavailableError, Request
+from weight_readers import ReaderFallbackWarning, ReaderUnavailableError, Registry, Request
 from weight_readers._settings import Settings, close_match
 
 
@@ -124,8 +124,6 @@ def test_the_warning_points_at_the_line_that_asked() -> None:
 
 
 def test_the_process_environment_is_read_at_first_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    from weight_readers import Registry
-
     given = Registry(plugins={"a": Plugin("a")}, distributions=())
     monkeypatch.setenv("WEIGHT_READERS_DISABLE", "a")
     assert given.available_reader_names() == []
