@@ -4,44 +4,76 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import accumulate
+from typing import NamedTuple
 
 from weight_readers import CheckpointError
-from weight_readers_mmap.source import Source
+from weight_readers_mmap.plan import FilePlan
+from weight_readers_mmap.source import Source, State
 
 CHUNK_BYTES = 4 << 20
 WINDOW_BYTES = 256 << 20
 """How far the threads run ahead of the consumer: what they read must still be cached when its turn comes."""
 
-Range = tuple[str, int, int]
+
+class Chunk(NamedTuple):
+    """At most `CHUNK_BYTES` of the file with this number; chunks sort as they are consumed."""
+
+    file: int
+    offset: int
+    length: int
+    path: str
+    state: State | None
+
+    def read(self, scratch: memoryview) -> None:
+        try:
+            source = Source(self.path, self.state, exact=True)
+        except CheckpointError:
+            # Gone, or another file by now. The consumer may hold the old one open; if not, it meets the same.
+            return
+        with source:
+            source.will_need([(self.offset, self.length)])
+            source.read_into(scratch[: self.length], self.offset)
 
 
 class ReadAhead:
-    """Reads ``(path, offset, length)`` ranges in order, at most ``window`` bytes ahead of `advance`.
+    """Reads what the plans want in order, at most ``window`` bytes ahead of what `need` asked for.
 
-    The first read error stops all threads and is raised by the consumer's next `advance`: touching a page that
-    cannot be read would end the process with SIGBUS instead. `close` stops the threads within one chunk.
+    `need` waits until its bytes were read once without an error, and raises the first error of any thread, which
+    stops them all: touching a page that cannot be read would end the process with SIGBUS instead. `close` stops
+    the threads within one chunk.
     """
 
-    def __init__(self, ranges: Iterable[Range], *, threads: int, window: int = WINDOW_BYTES) -> None:
-        self._chunks = _chunks(ranges)
+    def __init__(self, plans: Sequence[FilePlan], *, threads: int, window: int = WINDOW_BYTES) -> None:
+        self._chunks = list(_chunks(plans))
+        self._before = [0, *accumulate(chunk.length for chunk in self._chunks)]
         self._window = window
         self._next = 0
-        self._started_bytes = 0
-        self._consumed_bytes = 0
+        self._needed = 0
+        self._running: set[int] = set()
         self._stopped = False
-        self._error: CheckpointError | None = None
+        self._error: BaseException | None = None
         self._changed = threading.Condition()
-        count = min(threads, len(self._chunks))
-        self._threads = [threading.Thread(target=self._run, name=f"read-ahead-{i}", daemon=True) for i in range(count)]
-        for thread in self._threads:
-            thread.start()
+        self._threads: list[threading.Thread] = []
+        try:
+            for number in range(min(threads, len(self._chunks))):
+                thread = threading.Thread(target=self._run, name=f"read-ahead-{number}", daemon=True)
+                thread.start()
+                self._threads.append(thread)
+        except BaseException:
+            self.close()
+            raise
 
-    def advance(self, nbytes: int) -> None:
-        """Tell that the consumer has taken ``nbytes`` more. Raises what a thread failed with."""
+    def need(self, file: int, end: int) -> None:
+        """Wait until everything up to offset ``end`` of that file was read, and let the threads run on from there."""
+        needed = bisect_left(self._chunks, (file, end))
         with self._changed:
-            self._consumed_bytes += nbytes
-            self._changed.notify_all()
+            if needed > self._needed:
+                self._needed = needed
+                self._changed.notify_all()
+            self._changed.wait_for(lambda: self._error is not None or self._finished() >= needed)
             if self._error is not None:
                 raise self._error
 
@@ -50,36 +82,48 @@ class ReadAhead:
             self._stopped = True
             self._changed.notify_all()
         for thread in self._threads:
-            thread.join()
+            # A generator that is closed by the garbage collector is closed in whatever thread that runs.
+            if thread is not threading.current_thread():
+                thread.join()
+
+    def _finished(self) -> int:
+        """How many chunks, from the first on, are read."""
+        return min(self._running, default=self._next)
 
     def _run(self) -> None:
-        scratch = memoryview(bytearray(CHUNK_BYTES))
         try:
-            while (chunk := self._take()) is not None:
-                path, offset, length = chunk
-                with Source(path, readonly=True) as source:
-                    source.read_into(scratch[:length], offset)
-        except CheckpointError as error:
+            scratch = memoryview(bytearray(CHUNK_BYTES))
+            while (number := self._take()) is not None:
+                self._chunks[number].read(scratch)
+                self._finish(number)
+        except BaseException as error:
+            # Whatever it is, the consumer waits for this thread and has to hear of it.
             with self._changed:
                 self._error = self._error or error
                 self._stopped = True
+                self._changed.notify_all()
 
-    def _take(self) -> Range | None:
+    def _take(self) -> int | None:
         """The next chunk, once it is within the window; None when there is none or all is over."""
         with self._changed:
-            while not self._stopped and self._next < len(self._chunks):
-                if self._started_bytes < self._consumed_bytes + self._window:
-                    chunk = self._chunks[self._next]
-                    self._next += 1
-                    self._started_bytes += chunk[2]
-                    return chunk
-                self._changed.wait()
-            return None
+            self._changed.wait_for(lambda: self._stopped or self._next == len(self._chunks) or self._in_window())
+            if self._stopped or self._next == len(self._chunks):
+                return None
+            self._running.add(self._next)
+            self._next += 1
+            return self._next - 1
+
+    def _in_window(self) -> bool:
+        return self._next < self._needed or self._before[self._next + 1] <= self._before[self._needed] + self._window
+
+    def _finish(self, number: int) -> None:
+        with self._changed:
+            self._running.remove(number)
+            self._changed.notify_all()
 
 
-def _chunks(ranges: Iterable[Range]) -> Sequence[Range]:
-    return [
-        (path, start, min(CHUNK_BYTES, offset + length - start))
-        for path, offset, length in ranges
-        for start in range(offset, offset + length, CHUNK_BYTES)
-    ]
+def _chunks(plans: Sequence[FilePlan]) -> Iterator[Chunk]:
+    for number, plan in enumerate(plans):
+        for offset, length in plan.pages():
+            for begin in range(offset, offset + length, CHUNK_BYTES):
+                yield Chunk(number, begin, min(CHUNK_BYTES, offset + length - begin), plan.path, plan.state)

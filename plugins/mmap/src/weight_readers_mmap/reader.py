@@ -3,51 +3,31 @@
 
 from __future__ import annotations
 
-import mmap
 import os
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 
-from weight_readers import (
-    CheckpointError,
-    CheckpointMeta,
-    CheckpointProblems,
-    Feature,
-    Lifetime,
-    MissingTensorError,
-    ReaderInfo,
-    ReadStats,
-    Selection,
-    TensorMeta,
-    TensorSlice,
-    Writes,
-)
+from weight_readers import CheckpointMeta, Feature, Lifetime, ReaderInfo, Selection, TensorSlice, Writes
 from weight_readers.reader import Files, KeyFilter, Progress
-from weight_readers_mmap import tensors
+from weight_readers_mmap.passes import Pass
+from weight_readers_mmap.plan import plan
 from weight_readers_mmap.plugin import INFO
-from weight_readers_mmap.prefetch import ReadAhead
-from weight_readers_mmap.segments import segments
-from weight_readers_mmap.source import Source, will_need
-from weight_readers_safetensors import read_headers, wanted_ranges
+from weight_readers_mmap.source import State
+from weight_readers_safetensors import natural_order, read_headers
 
 MAX_PREFETCH_THREADS = 64
 
 
-@dataclass(frozen=True)
-class _Plan:
-    """The wanted tensors of one file by offset, and the part wanted of each."""
+class _Known(NamedTuple):
+    """Headers that were read, and the states of their files from just before."""
 
-    path: str
-    wanted: Sequence[TensorMeta]
-    slices: Mapping[str, TensorSlice]
-    partial: bool
-
-    def nbytes(self, meta: TensorMeta) -> int:
-        return sum(length for _, length in wanted_ranges(meta, self.slices.get(meta.name)))
+    inodes: Sequence[int]
+    states: Mapping[str, State]
+    meta: CheckpointMeta
 
 
 class MappedReader:
@@ -59,7 +39,8 @@ class MappedReader:
     readonly: map without write permission. A write into a tensor then ends the process, where the default
         private mapping turns each written page into anonymous memory. The file never changes either way.
     copy: read into memory of its own instead of mapping (lifetime `OWNED`); nothing depends on the file then.
-    prefetch: number of threads, 0 to 64, that read the wanted ranges ahead of the consumer.
+    prefetch: number of threads, 0 to 64, that read the wanted ranges ahead of the consumer. What is handed out
+        was read once without an error then; 0 leaves reading to the page faults of the consumer.
     """
 
     info: ReaderInfo
@@ -72,18 +53,12 @@ class MappedReader:
         self._readonly = readonly
         self._copy = copy
         self._prefetch = prefetch
-        self._known: tuple[object, CheckpointMeta] | None = None
-        if readonly:
-            _spend_torch_warning()
+        self._last: _Known | None = None
 
     def read_meta(self, files: Files) -> CheckpointMeta:
         """Check every header. Raises `CheckpointProblems` listing all that is wrong, over all files."""
-        known, key = self._known, _identity(files)
-        if known is not None and key is not None and known[0] == key:
-            return known[1]
-        meta = read_headers(files)
-        self._known = (key, meta)
-        return meta
+        meta = self._headers(files).meta
+        return CheckpointMeta(meta, meta.files)
 
     def iter_weights(
         self,
@@ -101,69 +76,37 @@ class MappedReader:
         is a strided view. Another ``device`` is reached by a copy of each view. Raises CheckpointError before
         the first tensor for whatever the headers show, FileChangedError when a file changes meanwhile.
         """
-        plans = _plans(self.read_meta(files), key_filter, slices or {})
-        return self._iterate(plans, torch.device(device), on_progress)
-
-    def _iterate(
-        self, plans: Sequence[_Plan], device: torch.device, on_progress: Progress | None
-    ) -> Iterator[tuple[str, torch.Tensor]]:
-        stats = ReadStats(bytes_wanted=sum(plan.nbytes(meta) for plan in plans for meta in plan.wanted))
-        with ExitStack() as stack:
-            ahead = self._read_ahead(plans, stack)
-            for plan in plans:
-                with Source(plan.path, readonly=self._readonly) as source:
-                    for meta, tensor, copied in self._tensors(plan, source):
-                        source.check(meta.name)
-                        nbytes = plan.nbytes(meta)
-                        stats = replace(
-                            stats,
-                            tensors=stats.tensors + 1,
-                            bytes_read=stats.bytes_read + nbytes,
-                            copied=stats.copied + copied,
-                        )
-                        if ahead is not None:
-                            ahead.advance(nbytes)
-                        if on_progress is not None:
-                            on_progress(stats)
-                        yield meta.name, tensor if device.type == "cpu" else tensor.to(device)
-                    source.check()
-
-    def _tensors(self, plan: _Plan, source: Source) -> Iterator[tuple[TensorMeta, torch.Tensor, bool]]:
-        """Each tensor of one file, and whether it had to be copied although this reader maps."""
-        for run in segments(plan.wanted):
-            mapped, base = self._map(run, source)
-            for meta in run:
-                part = plan.slices.get(meta.name)
-                if meta.nbytes == 0:
-                    yield meta, tensors.empty(meta, part), False
-                elif mapped is None or not tensors.is_aligned(meta):
-                    yield meta, tensors.read(meta, source, part), mapped is not None
-                else:
-                    if plan.partial:
-                        for offset, length in wanted_ranges(meta, part):
-                            will_need(mapped, offset - base, length)
-                    yield meta, tensors.view(meta, mapped, meta.offset - base, part), False
-
-    def _map(self, run: Sequence[TensorMeta], source: Source) -> tuple[mmap.mmap | None, int]:
-        """One mapping over the run, and the file offset it begins at; none where there is nothing to map."""
-        begin, end = run[0].offset, run[-1].offset + run[-1].nbytes
-        if self._copy or begin == end:
-            return None, begin
-        mapped, skipped = source.map(begin, end - begin)
-        return mapped, begin - skipped
-
-    def _read_ahead(self, plans: Sequence[_Plan], stack: ExitStack) -> ReadAhead | None:
-        if not self._prefetch:
-            return None
-        ranges = (
-            (plan.path, offset, length)
-            for plan in plans
-            for meta in plan.wanted
-            for offset, length in wanted_ranges(meta, plan.slices.get(meta.name))
+        known = self._headers(files)
+        plans = plan(known.meta, known.states, key_filter, slices or {})
+        reading = Pass(
+            plans,
+            readonly=self._readonly,
+            copy=self._copy,
+            prefetch=self._prefetch,
+            device=torch.device(device),
+            on_progress=on_progress,
         )
-        ahead = ReadAhead(ranges, threads=self._prefetch)
-        stack.callback(ahead.close)
-        return ahead
+        return reading.tensors()
+
+    def _headers(self, files: Files) -> _Known:
+        """The headers of ``files``, read again only where a file is another than last time."""
+        paths = natural_order(files)
+        inodes, states = _states(paths)
+        last = self._last
+        if last is not None and (last.inodes, last.states) == (inodes, states):
+            return last
+        self._last = known = _Known(inodes, states, read_headers(paths))
+        return known
+
+
+def _states(paths: Sequence[str]) -> tuple[list[int], dict[str, State]]:
+    """Inode and state of each file that can be looked at; whoever reads the headers says what is wrong with others."""
+    looked_at: dict[str, os.stat_result] = {}
+    for path in paths:
+        with suppress(OSError, ValueError):
+            looked_at[path] = os.stat(path)
+    inodes = [status.st_ino for status in looked_at.values()]
+    return inodes, {path: State.of(status) for path, status in looked_at.items()}
 
 
 def _check_options(*, readonly: object, copy: object, prefetch: object) -> None:
@@ -171,7 +114,9 @@ def _check_options(*, readonly: object, copy: object, prefetch: object) -> None:
         if not isinstance(value, bool):
             raise TypeError(f"option {name!r} of reader 'safetensors' must be True or False, not {value!r}")
     if isinstance(prefetch, bool) or not isinstance(prefetch, int):
-        raise TypeError(f"option 'prefetch' of reader 'safetensors' must be a number of threads, not {prefetch!r}")
+        raise TypeError(
+            f"option 'prefetch' of reader 'safetensors' must be 0 to {MAX_PREFETCH_THREADS} threads, not {prefetch!r}"
+        )
     if not 0 <= prefetch <= MAX_PREFETCH_THREADS:
         raise ValueError(
             f"option 'prefetch' of reader 'safetensors' must be 0 to {MAX_PREFETCH_THREADS} threads, not {prefetch}"
@@ -187,52 +132,3 @@ def _info(*, readonly: bool, copy: bool) -> ReaderInfo:
             INFO, lifetime=Lifetime.OWNED, writes=Writes.OWN, features=INFO.features - {Feature.FILE_MAPPING}
         )
     return replace(INFO, writes=Writes.READ_ONLY) if readonly else INFO
-
-
-def _plans(meta: CheckpointMeta, key_filter: KeyFilter | None, slices: Mapping[str, TensorSlice]) -> list[_Plan]:
-    for name in slices:
-        if name not in meta:
-            raise MissingTensorError(
-                "a slice was asked of a tensor that is not there",
-                path=meta.files[0].path if meta.files else "",
-                tensor=name,
-            )
-    wanted: dict[str, list[TensorMeta]] = {file.path: [] for file in meta.files}
-    for name, tensor in meta.items():
-        if key_filter is None or key_filter(name):
-            wanted[tensor.file].append(tensor)
-    _check_dtypes(wanted)
-    partial = bool(slices) or key_filter is not None
-    return [
-        _Plan(path, sorted(tensors, key=lambda t: t.offset), slices, partial)
-        for path, tensors in wanted.items()
-        if tensors
-    ]
-
-
-def _check_dtypes(wanted: Mapping[str, Sequence[TensorMeta]]) -> None:
-    """Refuse what torch cannot hold before the first tensor is handed out, naming every such tensor."""
-    problems: list[CheckpointError] = []
-    for meta in (meta for metas in wanted.values() for meta in metas):
-        try:
-            tensors.dtype_of(meta)
-        except CheckpointError as error:
-            problems.append(error)
-    if problems:
-        CheckpointProblems.raise_any(problems, path=problems[0].path)
-
-
-def _identity(files: Files) -> object | None:
-    """Something that is equal exactly while the files are unchanged; None where they cannot be looked at."""
-    try:
-        status = [(os.fspath(file), os.stat(file)) for file in files]
-    except (OSError, TypeError):
-        return None
-    return tuple((path, s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns) for path, s in status)
-
-
-def _spend_torch_warning() -> None:
-    """torch warns once per process that a buffer is not writable; here that is what was asked for."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        torch.frombuffer(b"\0", dtype=torch.uint8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from weight_readers import TensorMeta
+from weight_readers_mmap.plan import Wanted
 
 # A mapping lives as long as any tensor in it. One per file would let a single kept bias hold 10 GB of address
 # space (safetensors/safetensors#355) and needs room for the whole file at once (#528); one per tensor would run
@@ -13,16 +13,16 @@ from weight_readers import TensorMeta
 SEGMENT_BYTES = 64 << 20
 
 
-def segments(tensors: Sequence[TensorMeta], *, segment_bytes: int = SEGMENT_BYTES) -> Iterator[list[TensorMeta]]:
+def segments(wanted: Sequence[Wanted], *, segment_bytes: int = SEGMENT_BYTES) -> Iterator[list[Wanted]]:
     """Group tensors of one file, given by offset, into runs of at most ``segment_bytes`` (or one larger tensor).
 
     A gap of unwanted bytes counts as part of the run it lies in, so that far-apart tensors part.
     """
-    run: list[TensorMeta] = []
-    for tensor in tensors:
-        if run and tensor.offset + tensor.nbytes - run[0].offset > segment_bytes:
+    run: list[Wanted] = []
+    for each in wanted:
+        if run and each.end - run[0].begin > segment_bytes:
             yield run
             run = []
-        run.append(tensor)
+        run.append(each)
     if run:
         yield run

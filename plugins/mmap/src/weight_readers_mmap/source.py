@@ -3,34 +3,64 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
+from collections.abc import Callable, Iterable
+from contextlib import suppress
 from types import TracebackType
+from typing import NamedTuple
 
 from weight_readers import FileChangedError, TruncatedFileError, UnreadableFileError
+from weight_readers_mmap.mapping import map_private
 
-# The kernel caps one request at the device's read-ahead window, so that a longer one would be cut off silently.
+PAGE_BYTES = mmap.ALLOCATIONGRANULARITY
+# The kernel caps one request at the device's read-ahead window or its largest transfer, whichever is more, and
+# drops the rest of a longer one without a word. 128 KiB is the usual window.
 _ADVICE_BYTES = 128 * 1024
 # Linux returns at most 0x7ffff000 bytes from one read.
 _READ_BYTES = 1 << 30
+_AGAIN = "Load again once its writer has finished; replace files by rename, never in place"
+
+ReadAt = Callable[[memoryview, int], int]
+"""Reads at an offset into a buffer, as much as it likes; returns the count, 0 at the end of the file."""
+
+
+class State(NamedTuple):
+    """What shows that a file was written to. Not the inode: some FUSE file systems number anew on each look-up."""
+
+    nbytes: int
+    mtime_ns: int
+
+    @classmethod
+    def of(cls, status: os.stat_result) -> State:
+        return cls(status.st_size, status.st_mtime_ns)
 
 
 class Source:
     """A file held open while its tensors are handed out.
 
     The open descriptor pins the inode: a file that is replaced by rename goes on being read in its old form,
-    while one that is written in place shows in its size or time and is refused (``check``).
+    while one that is written in place shows in its size or time and is refused (`check`). ``expected`` is the
+    state in which its header was read; a file that is another by now is refused on opening. With ``exact`` no
+    read pulls in more of the file than it asks for.
     """
 
-    def __init__(self, path: str, *, readonly: bool) -> None:
+    def __init__(
+        self, path: str, expected: State | None = None, *, readonly: bool = False, exact: bool = False
+    ) -> None:
         self.path = path
-        self._access = mmap.ACCESS_READ if readonly else mmap.ACCESS_COPY
         self._readonly = readonly
+        self._descriptor = _open(path)
         try:
-            self._file = open(path, "rb", buffering=0)  # noqa: SIM115 - closed by __exit__
-        except OSError as error:
-            raise UnreadableFileError("cannot open the file", path=path, found=error.strerror) from error
-        self._identity = self._now()
+            self._state = expected or self._now()
+            self.check()
+        except BaseException:
+            os.close(self._descriptor)
+            raise
+        if exact and hasattr(os, "posix_fadvise"):
+            with suppress(OSError):
+                os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_RANDOM)
 
     def __enter__(self) -> Source:
         return self
@@ -38,70 +68,100 @@ class Source:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._file.close()
+        os.close(self._descriptor)
 
     def check(self, tensor: str | None = None) -> None:
-        """Raise FileChangedError if the file was written to since it was opened."""
-        if self._now() != self._identity:
-            size, _ = self._identity
+        """Raise FileChangedError if the file was written to since its header was read."""
+        now = self._now()
+        if now != self._state:
             raise FileChangedError(
                 "the file was changed while it was read",
                 path=self.path,
                 tensor=tensor,
-                expected=f"{size} bytes, unmodified",
-                found=f"{self._now()[0]} bytes, modified",
-                fix="Load again once its writer has finished; replace files by rename, never in place",
+                expected=f"{self._state.nbytes} bytes, unmodified",
+                found=f"{now.nbytes} bytes, modified",
+                fix=_AGAIN,
             )
 
-    def map(self, offset: int, length: int) -> tuple[mmap.mmap, int]:
-        """Map ``length > 0`` bytes at ``offset``; returns the mapping and where in it they begin."""
-        begin = offset - offset % mmap.ALLOCATIONGRANULARITY
+    def map(self, begin: int, end: int) -> tuple[memoryview, int]:
+        """Map the bytes from ``begin`` to ``end > begin``; returns the mapping and the file offset it begins at."""
+        base = begin - begin % PAGE_BYTES
         try:
-            mapped = mmap.mmap(self._file.fileno(), offset - begin + length, access=self._access, offset=begin)
-        except (OSError, ValueError) as error:
+            return map_private(self._descriptor, base, end - base, readonly=self._readonly), base
+        except OSError as error:
             raise UnreadableFileError(
-                f"cannot map {length} bytes of the file",
+                f"cannot map {end - base} bytes of the file",
                 path=self.path,
-                found=str(error),
-                fix="Pass copy=True to read without a mapping"
-                + ("" if self._readonly else ", or readonly=True where memory overcommit is off"),
+                found=error.strerror,
+                fix=_mapping_fix(error, readonly=self._readonly),
             ) from error
-        return mapped, offset - begin
+
+    def will_need(self, ranges: Iterable[tuple[int, int]]) -> None:
+        """Ask the kernel for these ``(offset, length)`` ranges, rounded to pages, without waiting for them.
+
+        A page fault reads a whole read-ahead window around itself, megabytes that nobody asked for on some
+        devices. Pages that are on their way already do not fault.
+        """
+        if not hasattr(os, "posix_fadvise"):
+            return
+        with suppress(OSError):  # It is advice; what is wrong with the file shows when it is read.
+            for offset, length in ranges:
+                for begin in range(offset - offset % PAGE_BYTES, offset + length, _ADVICE_BYTES):
+                    count = min(_ADVICE_BYTES, offset + length - begin)
+                    os.posix_fadvise(self._descriptor, begin, count, os.POSIX_FADV_WILLNEED)
 
     def read_into(self, buffer: memoryview, offset: int, *, tensor: str | None = None) -> None:
-        """Fill ``buffer`` from ``offset`` on, over short reads. Raises TruncatedFileError at an early end."""
-        done = 0
-        while done < len(buffer):
-            try:
-                self._file.seek(offset + done)
-                count = self._file.readinto(buffer[done : done + _READ_BYTES])
-            except OSError as error:
-                raise UnreadableFileError(
-                    "reading the file failed", path=self.path, tensor=tensor, found=error.strerror
-                ) from error
-            if not count:
-                raise TruncatedFileError(
-                    "the file ends within a tensor",
-                    path=self.path,
-                    tensor=tensor,
-                    expected=f"{len(buffer)} bytes at {offset}",
-                    found=f"{done} bytes",
-                )
-            done += count
+        """Fill ``buffer`` from ``offset`` on. Raises TruncatedFileError at an early end of the file."""
+        try:
+            count = fill(self._read_at, buffer, offset)
+        except OSError as error:
+            raise UnreadableFileError(
+                "reading the file failed", path=self.path, tensor=tensor, found=error.strerror
+            ) from error
+        if count < len(buffer):
+            self.check(tensor)
+            raise TruncatedFileError(
+                "the file ends within a tensor",
+                path=self.path,
+                tensor=tensor,
+                expected=f"{len(buffer)} bytes at {offset}",
+                found=f"{count} bytes",
+            )
 
-    def _now(self) -> tuple[int, int]:
-        status = os.fstat(self._file.fileno())
-        return status.st_size, status.st_mtime_ns
+    def _read_at(self, buffer: memoryview, offset: int) -> int:
+        return os.preadv(self._descriptor, [buffer], offset)
+
+    def _now(self) -> State:
+        return State.of(os.fstat(self._descriptor))
 
 
-def will_need(mapped: mmap.mmap, offset: int, length: int) -> None:
-    """Ask the kernel for exactly these bytes of the mapping.
+def fill(read_at: ReadAt, buffer: memoryview, offset: int, *, at_once: int = _READ_BYTES) -> int:
+    """Fill ``buffer`` over short reads of at most ``at_once`` bytes; the count is short only at the end of the file."""
+    done = 0
+    while done < len(buffer):
+        count = read_at(buffer[done : done + at_once], offset + done)
+        if not count:
+            break
+        done += count
+    return done
 
-    A page fault reads a whole read-ahead window around itself, megabytes of tensors that nobody asked for on
-    some devices. Pages that are on their way already do not.
-    """
-    if not hasattr(mapped, "madvise"):
-        return
-    begin = offset - offset % mmap.PAGESIZE
-    for start in range(begin, offset + length, _ADVICE_BYTES):
-        mapped.madvise(mmap.MADV_WILLNEED, start, min(_ADVICE_BYTES, offset + length - start))
+
+def _open(path: str) -> int:
+    try:
+        # Had a FIFO taken the file's place, an ordinary open would wait for its writer.
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except FileNotFoundError as error:
+        what = "the file was removed after its header was read"
+        raise FileChangedError(what, path=path, found=error.strerror, fix=_AGAIN) from error
+    except OSError as error:
+        raise UnreadableFileError("cannot open the file", path=path, found=error.strerror) from error
+
+
+def _mapping_fix(error: OSError, *, readonly: bool) -> str:
+    if error.errno != errno.ENOMEM:
+        return "Pass copy=True: this file system does not map files"
+    strict = "" if readonly else ", readonly=True where memory overcommit is off (vm.overcommit_memory)"
+    return (
+        "Raise the limit of address space (ulimit -v) or read the tensor in slices"
+        f"{strict}, copy=True where the process has run out of mappings (vm.max_map_count)"
+    )

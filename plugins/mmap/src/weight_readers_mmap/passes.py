@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One pass over the files: open, map or read, check, count, hand out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, closing
+from typing import NamedTuple
+
+import torch
+
+from weight_readers import ReadStats
+from weight_readers.reader import Progress
+from weight_readers_mmap import tensors
+from weight_readers_mmap.plan import FilePlan, Wanted, pages_of
+from weight_readers_mmap.prefetch import ReadAhead
+from weight_readers_mmap.segments import segments
+from weight_readers_mmap.source import Source
+
+
+class _Place(NamedTuple):
+    """Where the tensors of one segment come from: a mapping that begins at ``base``, or plain reads."""
+
+    file: int
+    source: Source
+    mapped: memoryview | None
+    base: int
+
+
+class Pass:
+    """The tensors of the plans, in order, once."""
+
+    def __init__(
+        self,
+        plans: Sequence[FilePlan],
+        *,
+        readonly: bool,
+        copy: bool,
+        prefetch: int,
+        device: torch.device,
+        on_progress: Progress | None,
+    ) -> None:
+        self._plans = plans
+        self._readonly = readonly
+        self._copy = copy
+        self._prefetch = prefetch
+        self._device = device
+        self._on_progress = on_progress
+        self._ahead: ReadAhead | None = None
+        self._bytes_wanted = sum(plan.nbytes for plan in plans)
+        self._count = 0
+        self._bytes_read = 0
+        self._copied = 0
+
+    def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
+        with ExitStack() as stack:
+            if self._prefetch:
+                self._ahead = ReadAhead(self._plans, threads=self._prefetch)
+                stack.enter_context(closing(self._ahead))
+            for file, plan in enumerate(self._plans):
+                with Source(plan.path, plan.state, readonly=self._readonly, exact=plan.partial) as source:
+                    for run in segments(plan.wanted):
+                        yield from self._segment(run, file, source)
+                    source.check()
+
+    def _segment(self, run: Sequence[Wanted], file: int, source: Source) -> Iterator[tuple[str, torch.Tensor]]:
+        """The tensors of one segment. Neither they nor the mapping are held here once they were handed out."""
+        if self._ahead is None and self._plans[file].partial:
+            source.will_need(pages_of(run))
+        begin, end = run[0].begin, run[-1].end
+        mapped, base = (None, begin) if self._copy or begin == end else source.map(begin, end)
+        place = _Place(file, source, mapped, base)
+        for wanted in run:
+            yield wanted.name, self._tensor(wanted, place)
+
+    def _tensor(self, wanted: Wanted, place: _Place) -> torch.Tensor:
+        if self._ahead is not None:
+            self._ahead.need(place.file, wanted.end)
+        tensor = self._made(wanted, place)
+        place.source.check(wanted.name)
+        self._count += 1
+        self._bytes_read += wanted.nbytes
+        if self._on_progress is not None:
+            self._on_progress(self._stats())
+        return tensor if self._device.type == "cpu" else tensor.to(self._device)
+
+    def _made(self, wanted: Wanted, place: _Place) -> torch.Tensor:
+        if wanted.nbytes == 0:
+            return tensors.empty(wanted)
+        if place.mapped is not None and wanted.is_aligned:
+            return tensors.view(wanted, place.mapped, place.base)
+        self._copied += place.mapped is not None
+        return tensors.read(wanted, place.source)
+
+    def _stats(self) -> ReadStats:
+        return ReadStats(
+            tensors=self._count, bytes_wanted=self._bytes_wanted, bytes_read=self._bytes_read, copied=self._copied
+        )
