@@ -26,9 +26,9 @@ from weight_readers.errors import (
     UnreadableFileError,
     UnsafePathError,
 )
-from weight_readers_loader.formats import format_of
-from weight_readers_loader.layouts import Layout, resolve_layout
-from weight_readers_loader.references import locate, parse_reference
+from weight_readers_loader.resolve.formats import format_of
+from weight_readers_loader.resolve.layouts import Layout, resolve_layout
+from weight_readers_loader.resolve.references import locate, parse_reference
 
 INDEX = "model.safetensors.index.json"
 
@@ -121,8 +121,8 @@ def _as_nobody(folder: Path) -> dict[str, str]:
     script = (
         "import json, os, sys\n"
         "from weight_readers.errors import CheckpointError\n"
-        "from weight_readers_loader.layouts import resolve_layout\n"
-        "from weight_readers_loader.references import locate, parse_reference\n"
+        "from weight_readers_loader.resolve.layouts import resolve_layout\n"
+        "from weight_readers_loader.resolve.references import locate, parse_reference\n"
         "if os.getuid() == 0:\n"
         "    os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "try:\n"

@@ -22,13 +22,13 @@ from weight_readers import (
     WeightReader,
 )
 from weight_readers_loader.chooser import Chooser
-from weight_readers_loader.layouts import Layout, resolve_layout
 from weight_readers_loader.lazy import LazyTensor
 from weight_readers_loader.placement import Placement
 from weight_readers_loader.preflight import Preflight, preflight
 from weight_readers_loader.progress import ProgressBar, progress_bar
-from weight_readers_loader.references import locate, parse_reference
 from weight_readers_loader.report import LoadReport, Meter
+from weight_readers_loader.resolve.layouts import Layout, resolve_layout
+from weight_readers_loader.resolve.references import locate, parse_reference
 from weight_readers_loader.streams import Totals, announced, both, touched
 
 KeyFilter = Callable[[str], bool]

@@ -21,7 +21,7 @@ from weight_readers import CheckpointError, WeightReadersError
 from weight_readers_loader.commands import options
 
 if TYPE_CHECKING:
-    from weight_readers_loader.layouts import Layout
+    from weight_readers_loader.resolve.layouts import Layout
 
 SCHEMA = 1
 """Number of the JSON outputs' schema; it grows when a field changes its meaning or goes away."""
@@ -255,8 +255,8 @@ def doctor(as_json: bool) -> None:
 
 
 def _layout(reference: str, which: Mapping[str, Any]) -> Layout:
-    from weight_readers_loader.layouts import resolve_layout
-    from weight_readers_loader.references import locate, parse_reference
+    from weight_readers_loader.resolve.layouts import resolve_layout
+    from weight_readers_loader.resolve.references import locate, parse_reference
 
     return resolve_layout(locate(parse_reference(reference)), **which)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weight_readers import BadIndexError, CheckpointError, DigestMismatchError, UnreadableFileError
-from weight_readers_loader.listing import LayoutFile
+from weight_readers_loader.resolve.listing import LayoutFile
 
 _CHUNK_BYTES = 8 << 20
 _SUM_LINE = re.compile(r"\\?(?P<digest>[0-9a-fA-F]{64})[ \t]+\*?(?P<name>.+)")

@@ -19,8 +19,8 @@ from weight_readers import (
     TensorMeta,
     WeightReader,
 )
-from weight_readers_loader.index import Index
-from weight_readers_loader.layouts import Layout
+from weight_readers_loader.resolve.index import Index
+from weight_readers_loader.resolve.layouts import Layout
 
 
 @dataclass(frozen=True, kw_only=True)

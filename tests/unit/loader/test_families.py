@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from weight_readers_loader.families import Family, parse_index_name, parse_weight_name, survey
+from weight_readers_loader.resolve.families import Family, parse_index_name, parse_weight_name, survey
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import struct
 import pytest
 
 from weight_readers.errors import ForeignContentError, LfsPointerError
-from weight_readers_loader.formats import format_by_name, format_of, require_format
+from weight_readers_loader.resolve.formats import format_by_name, format_of, require_format
 
 HEADS = {
     "safetensors": struct.pack("<Q", 64) + b'{"w":{"dtype":"F32"',

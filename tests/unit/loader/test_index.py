@@ -10,9 +10,9 @@ import pytest
 from support.files import write_index
 
 from weight_readers.errors import BadIndexError, CheckpointError, CheckpointProblems, UnsafePathError
-from weight_readers_loader import index as module
-from weight_readers_loader.index import read_index, why_unsafe
-from weight_readers_loader.listing import FolderListing
+from weight_readers_loader.resolve import index as module
+from weight_readers_loader.resolve.index import read_index, why_unsafe
+from weight_readers_loader.resolve.listing import FolderListing
 
 NAME = "model.safetensors.index.json"
 

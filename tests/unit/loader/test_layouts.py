@@ -20,8 +20,8 @@ from weight_readers.errors import (
     MissingShardError,
     UnreadableFileError,
 )
-from weight_readers_loader.layouts import Layout, resolve_layout
-from weight_readers_loader.references import locate, parse_reference
+from weight_readers_loader.resolve.layouts import Layout, resolve_layout
+from weight_readers_loader.resolve.references import locate, parse_reference
 
 
 def resolve(path: Path, **asked: Any) -> Layout:

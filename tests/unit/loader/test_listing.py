@@ -15,7 +15,8 @@ from weight_readers.errors import (
     MissingShardError,
     UnreadableFileError,
 )
-from weight_readers_loader.listing import Entry, FolderListing, natural_key, readable_files, usable_files
+from weight_readers_loader.resolve.listing import Entry, FolderListing, natural_key
+from weight_readers_loader.resolve.usable import readable_files, usable_files
 
 
 @pytest.mark.parametrize(

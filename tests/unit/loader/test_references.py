@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from weight_readers.errors import CheckpointNotFoundError, UnreadableFileError
-from weight_readers_loader.references import locate, parse_reference
+from weight_readers_loader.resolve.references import locate, parse_reference
 
 
 @pytest.mark.parametrize(

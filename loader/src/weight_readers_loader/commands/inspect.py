@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weight_readers import CheckpointError, FileMeta, TensorMeta, select_weight_reader
-from weight_readers_loader.layouts import Layout
 from weight_readers_loader.preflight import preflight
+from weight_readers_loader.resolve.layouts import Layout
 
 
 @dataclass(frozen=True, kw_only=True)

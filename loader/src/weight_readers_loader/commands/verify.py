@@ -9,8 +9,8 @@ from typing import Any
 
 from weight_readers import CheckpointError, select_weight_reader
 from weight_readers_loader.digests import Verified, references, verify
-from weight_readers_loader.layouts import Layout
 from weight_readers_loader.preflight import preflight
+from weight_readers_loader.resolve.layouts import Layout
 
 
 @dataclass(frozen=True, kw_only=True)

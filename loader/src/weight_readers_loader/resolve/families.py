@@ -16,8 +16,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from weight_readers_loader.formats import SUFFIXES, format_by_name
-from weight_readers_loader.listing import natural_key
+from weight_readers_loader.resolve.formats import SUFFIXES, format_by_name
+from weight_readers_loader.resolve.listing import natural_key
 
 __all__ = [
     "ADAPTER_TIER",

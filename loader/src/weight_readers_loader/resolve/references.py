@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from weight_readers.errors import CheckpointNotFoundError, UnreadableFileError
-from weight_readers_loader.formats import format_by_name
-from weight_readers_loader.listing import FolderListing, Listing, kind_of, natural_key
+from weight_readers_loader.resolve.formats import format_by_name
+from weight_readers_loader.resolve.listing import FolderListing, Listing, kind_of, natural_key
 
 __all__ = ["Located", "Reference", "locate", "parse_reference"]
 

@@ -7,34 +7,16 @@ import errno
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
-from weight_readers.errors import (
-    CheckpointError,
-    CheckpointNotFoundError,
-    CheckpointProblems,
-    EmptyFileError,
-    MissingShardError,
-    UnreadableFileError,
-)
+from weight_readers.errors import CheckpointNotFoundError, UnreadableFileError
 
-__all__ = [
-    "Entry",
-    "FolderListing",
-    "LayoutFile",
-    "Listing",
-    "kind_of",
-    "natural_key",
-    "readable_files",
-    "usable_files",
-]
+__all__ = ["READABLE", "Entry", "FolderListing", "LayoutFile", "Listing", "kind_of", "natural_key"]
 
-_UNFINISHED = (".incomplete", ".part", ".partial", ".crdownload", ".aria2", ".tmp")
-_MOST = 100
-_READABLE = "Put the file itself there, readable by this user."
+READABLE = "Put the file itself there, readable by this user."
+"""What mends a name that cannot be read."""
 
 _DIGITS = re.compile("([0-9]+)")
 _KINDS = (
@@ -102,69 +84,6 @@ def natural_key(name: str) -> tuple[object, ...]:
     return tuple(parts), name
 
 
-def usable_files(
-    listing: Listing,
-    names: Iterable[str],
-    *,
-    of: str,
-    expected: str,
-    instead: Callable[[str], str | None] = lambda name: None,
-) -> tuple[LayoutFile, ...]:
-    """The files of ``names`` in natural order, or one error that lists all that are missing, unreadable or empty.
-
-    ``of`` is the path the error is about, ``expected`` why a name should be there, and ``instead`` may say what
-    is there in place of a missing one.
-    """
-    entries = [(name, listing.entry(name)) for name in sorted(names, key=natural_key)]
-    wrong = [(name, entry) for name, entry in entries if not _usable(entry)]
-    problems = [
-        _unusable(listing.path_of(name), entry) or _missing(listing, name, entry, expected, instead(name))
-        for name, entry in wrong[:_MOST]
-    ]
-    if len(wrong) > _MOST:
-        problems.append(MissingShardError(f"{len(wrong) - _MOST} more files cannot be used", path=listing.root))
-    CheckpointProblems.raise_any(problems, path=of)
-    return _files(listing, (entry for _, entry in entries))
-
-
-def readable_files(listing: Listing, names: Iterable[str]) -> tuple[LayoutFile, ...]:
-    """Those of ``names`` that can be read and are not empty."""
-    return _files(listing, (listing.entry(name) for name in names))
-
-
-def _files(listing: Listing, entries: Iterable[Entry | None]) -> tuple[LayoutFile, ...]:
-    usable = [entry for entry in entries if entry is not None and _usable(entry)]
-    return tuple(LayoutFile(name=e.name, path=listing.path_of(e.name), size=e.size) for e in usable)
-
-
-def _usable(entry: Entry | None) -> bool:
-    return entry is not None and entry.fault is None and entry.size > 0
-
-
-def _unusable(path: str, entry: Entry | None) -> CheckpointError | None:
-    if entry is None or entry.absent:
-        return None
-    if entry.fault is None:
-        return EmptyFileError("the file is empty", path=path, fix="Download it again.")
-    return UnreadableFileError("the file cannot be read", path=path, found=entry.fault, fix=_READABLE)
-
-
-def _missing(listing: Listing, name: str, entry: Entry | None, expected: str, instead: str | None) -> CheckpointError:
-    unfinished = [other for other in listing.names() if other.startswith(name) and other.endswith(_UNFINISHED)]
-    found = [
-        entry.fault if entry else None,
-        f"{unfinished[0]}, a download that did not finish" if unfinished else None,
-        instead,
-    ]
-    return MissingShardError(
-        "a file of the checkpoint is not there",
-        path=listing.path_of(name),
-        expected=expected,
-        found=next((text for text in found if text), "nothing"),
-        fix="Download the whole checkpoint again." if instead else "Download it again.",
-    )
-
-
 def kind_of(mode: int) -> str | None:
     """What a file of ``mode`` is, in words; None for a regular file."""
     if stat.S_ISREG(mode):
@@ -219,7 +138,7 @@ class FolderListing:
         # Asked before the opening, which would wait for ever at a FIFO.
         if entry is None or entry.fault is not None:
             found = entry.fault if entry else "nothing"
-            raise UnreadableFileError("the file cannot be read", path=path, found=found, fix=_READABLE)
+            raise UnreadableFileError("the file cannot be read", path=path, found=found, fix=READABLE)
         try:
             with open(path, "rb") as file:
                 return file.read(limit)
@@ -250,4 +169,4 @@ def _reason(error: OSError) -> str:
 
 
 def _unreadable(what: str, path: str, error: OSError) -> UnreadableFileError:
-    return UnreadableFileError(what, path=path, found=_reason(error), fix=_READABLE)
+    return UnreadableFileError(what, path=path, found=_reason(error), fix=READABLE)

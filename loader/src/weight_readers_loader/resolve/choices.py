@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is chosen among the formats, variants and families that lie in one place; a second candidate is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from weight_readers.errors import (
+    AmbiguousCheckpointError,
+    CheckpointNotFoundError,
+    ForeignContentError,
+    MissingShardError,
+)
+from weight_readers_loader.resolve.families import ADAPTER_TIER, Family, IndexName, Survey
+from weight_readers_loader.resolve.formats import FORMATS, SUFFIXES
+from weight_readers_loader.resolve.listing import Listing
+from weight_readers_loader.wording import some
+
+__all__ = ["Asked", "Item", "choose_families", "of_best_tier", "of_format", "of_variant", "promised", "variant_text"]
+
+Item = Family | IndexName
+
+_CANONICAL = frozenset(["model", "diffusion_pytorch_model", "pytorch_model"])
+_LOOSE_IS_A_SET = frozenset(["safetensors"])  # several .gguf or .pt files are as many models
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What the caller asked for. It is kept or refused, never swapped for something else."""
+
+    variant: str | None = None
+    format: str | None = None
+    rank: int | None = None
+    world_size: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.format not in (None, *FORMATS):
+            raise ValueError(f"use_format must be one of {list(FORMATS)}, not {self.format!r}")
+        if (self.rank is None) != (self.world_size is None):
+            raise ValueError("rank and world_size are given together or not at all")
+        if self.rank is not None and self.world_size is not None and not 0 <= self.rank < self.world_size:
+            raise ValueError(f"rank must be between 0 and world_size - 1 = {self.world_size - 1}, not {self.rank}")
+
+    def require(self, path: str, *, format: str, variant: str | None) -> None:  # noqa: A002
+        """Refuse the one file at ``path`` where it is not what was asked for."""
+        if self.format not in (None, format):
+            raise ForeignContentError(
+                "the file is not of the format that was asked for",
+                path=path,
+                expected=self.format,
+                found=format,
+                fix=f"Pass use_format={format!r}, or give another file.",
+            )
+        if self.variant not in (None, variant):
+            raise CheckpointNotFoundError(
+                "the file is not of the variant that was asked for",
+                path=path,
+                expected=f"variant {self.variant!r}",
+                found=variant_text(variant),
+                fix="Leave out variant=, or give another file.",
+            )
+
+
+def of_format(listing: Listing, seen: Survey, asked: str | None) -> list[Item]:
+    """The items of the asked format; of the best format where none is asked."""
+    items: list[Item] = [*seen.indexes, *seen.families]
+    # An adapter in a better format does not push the model's own weights aside.
+    items.sort(key=lambda item: (item.tier == ADAPTER_TIER, FORMATS.index(item.format)))
+    form = asked or (items[0].format if items else None)
+    if chosen := [item for item in items if item.format == form]:
+        return chosen
+    others = [f"{item.title} (format {item.format})" for item in items]
+    fix = f"Pass use_format={items[0].format!r}, or convert the files." if items else "Give the folder that has them."
+    raise CheckpointNotFoundError(
+        f"no {asked or 'weight'} files here",
+        path=listing.root,
+        expected=" or ".join(f"*{suffix}" for suffix, of in SUFFIXES.items() if asked in (None, of)),
+        found=some(others or [*listing.names(), *(f"{folder}/" for folder in listing.folders())]),
+        fix=fix,
+    )
+
+
+def of_variant(listing: Listing, items: Sequence[Item], asked: str | None) -> list[Item]:
+    """The items of the asked variant; of no variant where none is asked."""
+    if chosen := [item for item in items if item.variant == asked]:
+        return chosen
+    here = sorted({item.variant for item in items if item.variant})
+    raise CheckpointNotFoundError(
+        f"no {items[0].format} weights of {variant_text(asked)} here",
+        path=listing.root,
+        expected=variant_text(asked),
+        found=", ".join(variant_text(v) for v in ([None] if any(not i.variant for i in items) else []) + here),
+        fix=f"Pass variant={here[0]!r}." if here else "Leave out variant=.",
+    )
+
+
+def of_best_tier(listing: Listing, items: Sequence[Item]) -> IndexName | list[Family]:
+    """The index that decides, or the families to choose among where there is no index."""
+    tier = min(item.tier for item in items)
+    indexes = [item for item in items if item.tier == tier and isinstance(item, IndexName)]
+    if len(indexes) > 1:
+        raise _ambiguous(listing, "several indexes, and nothing says which one is meant", indexes)
+    return indexes[0] if indexes else [i for i in items if i.tier == tier and isinstance(i, Family)]
+
+
+def choose_families(listing: Listing, families: Sequence[Family]) -> list[Family]:
+    """The families that are read together, of those that have one format, variant and standing."""
+    several = [family for family in families if family.kind != "single"]
+    singles = [family for family in families if family.kind == "single"]
+    canonical = [family for family in singles if family.stem in _CANONICAL]
+    rivals = [*several, *canonical]
+    if len(rivals) > 1:
+        raise _ambiguous(listing, "more than one checkpoint, and no index says which one is meant", rivals)
+    if rivals or len(singles) == 1:
+        return rivals or singles
+    if singles[0].format not in _LOOSE_IS_A_SET:
+        raise _ambiguous(listing, "several checkpoints of one file each", singles)
+    return singles
+
+
+def _ambiguous(listing: Listing, what: str, items: Sequence[Item]) -> AmbiguousCheckpointError:
+    return AmbiguousCheckpointError(
+        what,
+        path=listing.root,
+        expected="one",
+        found=some([item.title for item in items]),
+        fix="Give the file that is meant, or move the others out of the folder.",
+    )
+
+
+def promised(listing: Listing, family: Family, asked: Asked) -> tuple[str, ...]:
+    """The names that make the family whole, present or not."""
+    if family.kind == "ranks":
+        return _of_rank(listing, family, asked)
+    names = family.numbered()
+    if odd := [name for name in family.names if name not in names]:
+        raise AmbiguousCheckpointError(
+            "shards that do not fit the numbering of the others",
+            path=listing.path_of(odd[0]),
+            expected=f"one shard for each number up to {family.total}",
+            found=some(odd),
+            fix="Move them out of the folder.",
+        )
+    return names
+
+
+def _of_rank(listing: Listing, family: Family, asked: Asked) -> tuple[str, ...]:
+    ranks = {member.rank or 0 for member in family.members}
+    count = max(ranks) + 1
+    if (asked.world_size or 1) != count:
+        raise AmbiguousCheckpointError(
+            "the checkpoint was split per rank before it was saved",
+            path=listing.root,
+            expected=f"rank and world_size={count}",
+            found="neither" if asked.world_size is None else f"world_size={asked.world_size}",
+            fix=f"Load it with {count} ranks and pass rank= and world_size=, or save it again without the split.",
+        )
+    if absent := [str(rank) for rank in range(count) if rank not in ranks]:
+        raise MissingShardError(
+            "the files of a rank are missing",
+            path=listing.root,
+            expected=f"ranks 0 to {count - 1}",
+            found=f"no files of rank {some(absent)}",
+            fix="Download the whole checkpoint again.",
+        )
+    return family.parts_of(asked.rank or 0)
+
+
+def variant_text(variant: str | None) -> str:
+    return "no variant" if variant is None else f"variant {variant!r}"
