@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoint files held open for positional reads by several threads, and whether they stayed the same."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from weight_readers import FileChangedError, TruncatedFileError, UnreadableFileError
+from weight_readers_safetensors import State
+
+_IOV_BYTES = 0x7FFFF000
+"""Linux transfers at most this much in one call."""
+
+_AGAIN = "Load again once its writer has finished; replace files by rename, never in place"
+
+Name = Callable[[int], str]
+"""The name of the tensor that the n-th buffer of a request belongs to; asked for only when something fails."""
+
+
+class OpenFile:
+    """One descriptor for all threads: ``preadv`` has no position to share.
+
+    ``expected`` is the state in which the header was read. A file that was written to since is refused when it is
+    opened and after every request; one that was replaced by rename goes on being read in its old form.
+    """
+
+    def __init__(self, path: str, expected: State | None = None, *, direct: bool = False) -> None:
+        self.path = path
+        self.direct = direct
+        self.fd = _open(path, os.O_DIRECT if direct else 0)
+        self._state = expected or self._now()
+
+    def _now(self) -> State:
+        return State.of(os.fstat(self.fd))
+
+    def check(self, tensor: str | None = None) -> None:
+        """Raise FileChangedError if the file was written to since its header was read."""
+        now = self._now()
+        if now != self._state:
+            raise FileChangedError(
+                "the file was changed while it was read",
+                path=self.path,
+                tensor=tensor,
+                expected=f"{self._state.nbytes} bytes, unmodified",
+                found=f"{now.nbytes} bytes, modified",
+                fix=_AGAIN,
+            )
+
+    def close(self) -> None:
+        os.close(self.fd)
+
+
+def _open(path: str, flags: int) -> int:
+    try:
+        # Had a FIFO taken the file's place, an ordinary open would wait for its writer.
+        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags)
+    except FileNotFoundError as error:
+        what = "the file was removed after its header was read"
+        raise FileChangedError(what, path=path, found=error.strerror, fix=_AGAIN) from error
+    except OSError as error:
+        raise unreadable("cannot open the file", path, error) from error
+
+
+class OpenFiles:
+    """Opens each file at its first request and closes it after its last."""
+
+    def __init__(self, requests: Mapping[str, int], open_file: Callable[[str], OpenFile]) -> None:
+        self._left = dict(requests)
+        self._open_file = open_file
+        self._open: dict[str, OpenFile] = {}
+        self._lock = threading.Lock()
+
+    def get(self, path: str) -> OpenFile:
+        with self._lock:
+            if path not in self._open:
+                self._open[path] = self._open_file(path)
+            return self._open[path]
+
+    def done(self, path: str) -> None:
+        with self._lock:
+            self._left[path] -= 1
+            if self._left[path] == 0 and path in self._open:
+                self._open.pop(path).close()
+
+    def close(self) -> None:
+        with self._lock:
+            for file in self._open.values():
+                file.close()
+            self._open.clear()
+
+
+def read_scattered(file: OpenFile, buffers: Sequence[memoryview], offset: int, name: Name) -> None:
+    """Fill ``buffers`` (none of them empty) one after the other from ``offset`` on, over short reads.
+
+    Python itself calls again after EINTR (PEP 475). Raises TruncatedFileError at an early end of the file, and
+    UnreadableFileError with the system's reason.
+    """
+    left = list(buffers)
+    full = 0
+    while left:
+        try:
+            count = os.preadv(file.fd, _within_limit(left), offset)
+        except OSError as error:
+            raise unreadable("reading the file failed", file.path, error, tensor=name(full)) from error
+        if count == 0:
+            file.check(name(full))
+            raise TruncatedFileError(
+                "the file ends within a tensor",
+                path=file.path,
+                tensor=name(full),
+                expected=f"{sum(map(len, left))} more bytes at {offset}",
+                found="the end of the file",
+            )
+        offset += count
+        full += _advance(left, count)
+
+
+def _within_limit(buffers: list[memoryview]) -> list[memoryview]:
+    # Beyond its limit the kernel stops by itself, except that one single longer buffer is an error on some.
+    return [buffers[0][:_IOV_BYTES]] if len(buffers[0]) > _IOV_BYTES else buffers
+
+
+def _advance(buffers: list[memoryview], count: int) -> int:
+    """Drop the first ``count`` bytes of ``buffers``; returns how many buffers are full."""
+    full = 0
+    while full < len(buffers) and count >= len(buffers[full]):
+        count -= len(buffers[full])
+        full += 1
+    del buffers[:full]
+    if count:
+        buffers[0] = buffers[0][count:]
+    return full
+
+
+def unreadable(what: str, path: str, error: OSError, *, tensor: str | None = None) -> UnreadableFileError:
+    code = errno.errorcode.get(error.errno or 0, "")
+    return UnreadableFileError(what, path=path, tensor=tensor, found=f"{error.strerror} {code}".strip())
