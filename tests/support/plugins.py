@@ -18,6 +18,7 @@ from weight_readers import (
     Lifetime,
     Order,
     ReaderInfo,
+    ReadStats,
     Registry,
     Request,
     Requirement,
@@ -69,6 +70,13 @@ class Reader:
         return iter(())
 
 
+class ReadingInto(Reader):
+    """A reader that keeps the promise of `Feature.READ_INTO`, as far as its form goes."""
+
+    def read_into(self, files: Iterable[str], targets: Mapping[str, Any], **options: Any) -> ReadStats:
+        return ReadStats()
+
+
 class Plugin:
     """A healthy plugin object around ``info(...)``; tests subclass it to break one thing."""
 
@@ -81,7 +89,8 @@ class Plugin:
 
     @hookimpl
     def weight_readers_create(self, options: Mapping[str, Any]) -> Any:
-        return Reader(self.info, options)
+        kind = ReadingInto if Feature.READ_INTO in self.info.features else Reader
+        return kind(self.info, options)
 
 
 def registry(*plugins: Plugin, environ: Mapping[str, str] | None = None, **named: object) -> Registry:

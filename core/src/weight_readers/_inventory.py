@@ -123,7 +123,11 @@ class Inventory:
             raise plugin.failure()
         rejected = self._without_plugin(name)
         raise ReaderUnavailableError(
-            f"reader {name!r} cannot be used: {rejected.reason}", name=name, code=rejected.code, fix=rejected.fix
+            f"reader {name!r} cannot be used: {rejected.reason}",
+            name=name,
+            reason=rejected.reason,
+            code=rejected.code,
+            fix=rejected.fix,
         )
 
     # --- judgement ----------------------------------------------------------------------------------------
@@ -142,7 +146,7 @@ class Inventory:
         if plugin is None:
             return Standing(name=name, verdict=self._without_plugin(name))
         if isinstance(plugin, Broken):
-            verdict: Verdict = Rejected(code="broken", reason=plugin.error.what, fix=plugin.error.fix)
+            verdict: Verdict = Rejected(code="broken", reason=plugin.error.reason, fix=plugin.error.fix)
         else:
             verdict = self._verdict(plugin, request, environment)
         return Standing(

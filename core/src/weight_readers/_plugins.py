@@ -129,6 +129,7 @@ def failure(
     return kind(
         f"reader {source.name!r}{owner} is broken: {what}",
         name=source.name,
+        reason=what,
         fix=fix,
         code="broken",
         distribution=source.distribution,

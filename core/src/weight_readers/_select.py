@@ -55,7 +55,7 @@ def explain(
     if requested is not None and all(standing.name != requested for standing in standings):
         standings.append(inventory.standing(requested, request, environment))
     for name, error in (failures or {}).items():
-        failed = Rejected(code="failed", reason=error.what, fix=error.fix)
+        failed = Rejected(code="failed", reason=error.reason, fix=error.fix)
         standings = [replace(s, verdict=failed) if s.name == name else s for s in standings]
     return choose(
         standings,
@@ -126,7 +126,7 @@ def _warn_of_replacement(selection: Selection, failures: Failures) -> None:
 
 def _refusal(inventory: Inventory, selection: Selection, failures: Failures) -> WeightReadersError:
     if selection.requested is None:
-        return _none_fits(selection)
+        return _none_fits(selection, failures)
     error = failures.get(selection.requested)
     plugin = inventory.plugin(selection.requested)
     if error is None and isinstance(plugin, Broken) and not inventory.is_disabled(selection.requested):
@@ -139,27 +139,31 @@ def _refusal(inventory: Inventory, selection: Selection, failures: Failures) -> 
 
 def _unavailable(selection: Selection, name: str) -> ReaderUnavailableError:
     asked = selection.candidate(name)
-    what = f"reader {name!r} cannot be used here: {asked.reason if asked else 'not installed'}"
+    reason = asked.reason if asked else "it is not installed"
+    what = f"reader {name!r} cannot be used here: {reason}"
     stand_ins = [c for c in selection.candidates if c.fallback and c.name != name and not c.accepted]
     if stand_ins and not selection.strict:
         what += f" (nor its stand-in {stand_ins[0].name!r}: {stand_ins[0].reason})"
     return ReaderUnavailableError(
         what,
         name=name,
+        reason=reason,
         code=asked.code if asked else None,
         fix=asked.fix if asked else None,
         distribution=asked.distribution if asked else None,
     )
 
 
-def _none_fits(selection: Selection) -> NoSuitableReaderError:
+def _none_fits(selection: Selection, failures: Failures) -> NoSuitableReaderError:
     wanted = selection.request.format
     if not selection.candidates:
         what = "no weight reader is installed" + (f", and format {wanted!r} is asked for" if wanted else "")
     else:
         reasons = "; ".join(f"{c.name}: {c.reason}" for c in selection.candidates)
         what = f"no installed weight reader fits{f' format {wanted!r}' if wanted else ''} ({reasons})"
-    return NoSuitableReaderError(what, selection=selection, fix=_fix(selection.candidates, selection.request))
+    error = NoSuitableReaderError(what, selection=selection, fix=_fix(selection.candidates, selection.request))
+    error.__cause__ = next(iter(failures.values()), None)
+    return error
 
 
 def _fix(candidates: tuple[Candidate, ...], request: Request) -> str | None:

@@ -116,8 +116,8 @@ class DuplicateReaderError(WeightReadersError, LookupError):
 class ReaderUnavailableError(WeightReadersError, ImportError):
     """Reader ``name`` (a reader, not a module as in other ImportErrors) is known and cannot be used here.
 
-    ``code`` is the machine-readable reason (a code of `Rejected`) and ``selection`` the whole outcome,
-    where a selection led here.
+    ``reason`` says why without naming the reader, ``code`` is that in machine-readable form (a code of
+    `Rejected`), and ``selection`` is the whole outcome, where a selection led here.
     """
 
     def __init__(
@@ -125,6 +125,7 @@ class ReaderUnavailableError(WeightReadersError, ImportError):
         what: str,
         *,
         name: str,
+        reason: str | None = None,
         fix: str | None = None,
         code: str | None = None,
         distribution: str | None = None,
@@ -132,6 +133,7 @@ class ReaderUnavailableError(WeightReadersError, ImportError):
     ) -> None:
         super().__init__(what, fix=fix)
         self.name: str = name
+        self.reason = what if reason is None else reason
         self.code = code
         self.distribution = distribution
         self.selection = selection

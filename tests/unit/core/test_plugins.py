@@ -406,8 +406,9 @@ def test_a_failure_to_start_is_not_remembered() -> None:
 
 def test_where_every_backend_fails_the_error_lists_all() -> None:
     given = registry(Creating("a", raising(OSError("one"))), Creating("b", raising(OSError("two"))))
-    with pytest.raises(NoSuitableReaderError, match=r"a: .*OSError: one.*b: .*OSError: two"):
+    with pytest.raises(NoSuitableReaderError, match=r"a: .*OSError: one.*b: .*OSError: two") as caught:
         given.select()
+    assert isinstance(caught.value.__cause__, PluginLoadError)
 
 
 def test_a_bad_value_of_an_option_goes_to_the_caller() -> None:

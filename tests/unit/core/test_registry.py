@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -15,16 +16,18 @@ from typing import Any
 
 import importlib_metadata
 import pytest
-from support.plugins import PLUGIN, Plugin, Site, installed, registry
+from support.plugins import PLUGIN, Plugin, Site, info, installed, registry
 
 from weight_readers import (
     DuplicateReaderError,
     Environment,
     Feature,
+    ReaderInfo,
     ReaderUnavailableError,
     Registry,
     Requirement,
     UnknownReaderError,
+    hookimpl,
 )
 
 CHILD_SECONDS = 30
@@ -251,6 +254,31 @@ def test_sixteen_threads_selecting_at_once_agree_and_hold_the_same_record(site: 
         assert len({id(info) for info in at_once(16, partial(given.describe_reader, "a"))}) == 1
 
 
+class Slow(Plugin):
+    """Describes itself anew each time, slowly, so that all threads are inside at once."""
+
+    @hookimpl
+    def weight_readers_describe(self) -> ReaderInfo:
+        time.sleep(0.05)
+        return info("slow")
+
+
+def test_of_threads_that_scan_at_once_the_first_to_publish_wins_for_all() -> None:
+    def slowly() -> Any:
+        time.sleep(0.05)
+        return ()
+
+    given = Registry(plugins={"slow": Slow()}, distributions=slowly, environ={})
+    assert len({id(info) for info in at_once(16, partial(given.describe_reader, "slow"))}) == 1
+
+
+def test_of_threads_that_load_one_plugin_the_first_to_publish_wins_for_all() -> None:
+    given = registry(slow=Slow())
+    infos = at_once(16, partial(given.describe_reader, "slow"))
+    assert len({id(info) for info in infos}) == 1
+    assert given.describe_reader("slow") is infos[0]
+
+
 def test_a_plugin_that_calls_the_registry_while_two_threads_import_it_does_not_deadlock(site: Site) -> None:
     ask = "import the_registry, time\ntime.sleep(0.2)\nSEEN = the_registry.registry.available_reader_names()\n"
     site.plugin("asking", ask + PLUGIN.format(name="asking"))
@@ -266,7 +294,12 @@ def test_a_plugin_that_calls_the_registry_while_two_threads_import_it_does_not_d
     assert answers == [[["asking", "other"]] * 2, ["other"], ["asking", "other"], {}]
 
 
-def test_two_plugins_that_ask_for_each_other_in_two_threads_do_not_deadlock_and_both_stay_healthy(site: Site) -> None:
+@pytest.mark.parametrize(
+    "enter", ["registry.describe_reader({!r}).name", "__import__({!r} + '_plugin').INFO.name"], ids=["asked", "by hand"]
+)
+def test_two_plugins_that_ask_for_each_other_in_two_threads_do_not_deadlock_and_both_stay_healthy(
+    site: Site, enter: str
+) -> None:
     for name, wanted in (("left", "right"), ("right", "left")):
         ask = dedent(
             f"""
@@ -276,12 +309,11 @@ def test_two_plugins_that_ask_for_each_other_in_two_threads_do_not_deadlock_and_
             """
         )
         site.plugin(name, ask + PLUGIN.format(name=name))
+    left, right = enter.format("left"), enter.format("right")
     answers = run_child(
         site,
-        """
-        def describe(name):
-            return lambda: registry.describe_reader(name).name
-        answers = together(describe("left"), describe("right"))
+        f"""
+        answers = together(lambda: {left}, lambda: {right})
         print(json.dumps([answers, registry.available_reader_names(), list(registry.report()["broken"])]))
         """,
     )

@@ -128,7 +128,7 @@ def test_explain_lists_every_candidate_the_chosen_one_first() -> None:
         "  other: rejected [format]: reads gguf, not safetensors",
         "  vetoing: rejected [vetoed]: no GPU here. Buy one",
         "  off: rejected [disabled]: disabled by WEIGHT_READERS_DISABLE. Take it out of WEIGHT_READERS_DISABLE",
-        "  torn: rejected [broken]: reader 'torn' is broken: it has no weight_readers_create",
+        "  torn: rejected [broken]: it has no weight_readers_create",
     ]
 
 

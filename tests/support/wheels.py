@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Wheels: ours, built once as ``make wheels`` does, and those of third parties, written with zipfile."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+import subprocess
+import sys
+import zipfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+def our_distributions() -> list[Path]:
+    """The folder of each distribution of the workspace, by the one list in the Makefile; core is the first."""
+    (line,) = re.findall(r"^DISTRIBUTIONS := (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
+    return [ROOT / name for name in line.split()]
+
+
+def build_wheelhouse(folder: Path) -> Path:
+    """Build our wheels and gather all that they depend on, so that installs need no index."""
+    core, *others = our_distributions()
+    # pip before 23.3 resolves the extras of the first requirement only, so core[all] leads.
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--constraint", str(ROOT / "constraints.txt")]
+    wanted = [f"{core}[all]", *map(str, others)]
+    done = subprocess.run([*command, "--wheel-dir", str(folder), *wanted], capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(f"the wheelhouse could not be built:\n{done.stderr}")
+    return folder
+
+
+def write_wheel(
+    folder: Path,
+    name: str,
+    *,
+    entry_points: Mapping[str, str] | str = "",
+    modules: Mapping[str, str] | None = None,
+    version: str = "1.0",
+    requires: Sequence[str] = (),
+) -> Path:
+    """Write a wheel of one distribution: ``entry_points`` of our group (or as text), ``modules`` by file name."""
+    escaped = name.replace("-", "_")
+    info = f"{escaped}-{version}.dist-info"
+    text = entry_points if isinstance(entry_points, str) else _group(entry_points)
+    metadata = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n"
+    files = {
+        **(modules or {}),
+        f"{info}/METADATA": metadata + "".join(f"Requires-Dist: {line}\n" for line in requires),
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: by-hand\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        f"{info}/entry_points.txt": text,
+    }
+    record = "".join(f"{path},{_digest(content)},{len(content.encode())}\n" for path, content in files.items())
+    wheel = folder / f"{escaped}-{version}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for path, content in {**files, f"{info}/RECORD": record + f"{info}/RECORD,,\n"}.items():
+            archive.writestr(path, content)
+    return wheel
+
+
+def _group(entry_points: Mapping[str, str]) -> str:
+    return "[weight_readers]\n" + "".join(f"{name} = {value}\n" for name, value in entry_points.items())
+
+
+def _digest(content: str) -> str:
+    digest = base64.urlsafe_b64encode(hashlib.sha256(content.encode()).digest())
+    return f"sha256={digest.rstrip(b'=').decode()}"
