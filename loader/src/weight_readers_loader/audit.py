@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from weight_readers import TargetMismatchError, TensorMeta
 from weight_readers_loader.targets import Target
+from weight_readers_loader.wording import some
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,21 +28,32 @@ def audit(
     *,
     tied: Sequence[tuple[str, ...]],
     aliases: Mapping[str, str],
+    resolve_aliases: bool,
     strict: bool,
     cast: bool,
 ) -> Plan:
     """The plan of a load.
 
-    Raises TargetMismatchError for shapes that differ, for dtypes that differ unless ``cast``, and for missing or
-    unexpected names if ``strict``. A name is not missing while a name tied to it is in the checkpoint.
+    Raises TargetMismatchError for shapes that differ, for dtypes that differ unless ``cast`` (packed weights: in
+    any case), and for missing or unexpected names if ``strict``. A name is not missing while a name tied to it is
+    in the checkpoint.
     """
-    used = {name: source for name, source in aliases.items() if name in targets and name not in tensors}
+    offered = {name: source for name, source in aliases.items() if name in targets and name not in tensors}
+    used = offered if resolve_aliases else {}
     sources = {name: used.get(name, name) for name in targets if used.get(name, name) in tensors}
     satisfied = {name for group in tied for name in group if any(other in sources for other in group)}
     missing = tuple(name for name in targets if name not in sources and name not in satisfied)
-    unexpected = tuple(name for name in tensors if name not in sources.values())
+    taken = set(sources.values())
+    unexpected = tuple(name for name in tensors if name not in taken)
     shapes, dtypes = _differences(tensors, targets, sources)
-    _refuse(missing if strict else (), unexpected if strict else (), shapes, () if cast else dtypes)
+    packed = tuple(difference for difference in dtypes if _is_packed(tensors[sources[difference[0]]]))
+    said = _Differences(
+        missing=missing if strict else (),
+        unexpected=unexpected if strict else (),
+        shapes=shapes,
+        dtypes=packed if cast else dtypes,
+    )
+    said.refuse(castable=len(dtypes) > len(packed), aliases=[name for name in missing if name in offered])
     return Plan(
         assignments=_by_source(sources),
         missing=missing,
@@ -68,37 +80,46 @@ def _differences(
     return tuple(shapes), tuple(dtypes)
 
 
-def _refuse(
-    missing: tuple[str, ...],
-    unexpected: tuple[str, ...],
-    shapes: tuple[_Difference, ...],
-    dtypes: tuple[_Difference, ...],
-) -> None:
-    said = [
-        _said("missing from the checkpoint", missing),
-        _said("unexpected in the checkpoint", unexpected),
-        _said("of another shape", [f"{n} (checkpoint {found}, target {wanted})" for n, found, wanted in shapes]),
-        _said("of another dtype", [f"{n} (checkpoint {found}, target {wanted})" for n, found, wanted in dtypes]),
-    ]
-    if not any(said):
-        return
-    hints = ["strict=False lets names differ"] if missing or unexpected else []
-    hints += ["cast=True converts dtypes"] if dtypes else []
-    raise TargetMismatchError(
-        "the checkpoint does not fit the target: " + "; ".join(filter(None, said)),
-        fix=f"Nothing was written; {' and '.join(hints)}" if hints else "Nothing was written",
-        missing=missing,
-        unexpected=unexpected,
-        shapes=shapes,
-        dtypes=dtypes,
-    )
+def _is_packed(meta: TensorMeta) -> bool:
+    """Whether an element of the yielded tensor is not a number but a block of them."""
+    return meta.ggml_type is not None or meta.shape != meta.stored_shape
 
 
-def _said(what: str, names: Sequence[str], limit: int = 10) -> str:
-    if not names:
-        return ""
-    rest = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return f"{len(names)} {what}: {', '.join(names[:limit])}{rest}"
+@dataclass(frozen=True, kw_only=True)
+class _Differences:
+    missing: tuple[str, ...]
+    unexpected: tuple[str, ...]
+    shapes: tuple[_Difference, ...]
+    dtypes: tuple[_Difference, ...]
+
+    def refuse(self, *, castable: bool, aliases: Sequence[str]) -> None:
+        if not (self.missing or self.unexpected or self.shapes or self.dtypes):
+            return
+        said = (
+            _said("missing from the checkpoint", self.missing),
+            _said("unexpected in the checkpoint", self.unexpected),
+            _said("of another shape", _compared(self.shapes)),
+            _said("of another dtype", _compared(self.dtypes)),
+        )
+        hints = [f"resolve_aliases=True finds {some(aliases, 3)} under another name"] if aliases else []
+        hints += ["strict=False lets names differ"] if self.missing or self.unexpected else []
+        hints += ["cast=True converts dtypes"] if self.dtypes and castable else []
+        raise TargetMismatchError(
+            "the checkpoint does not fit the target: " + "; ".join(filter(None, said)),
+            fix=f"Nothing was written; {' and '.join(hints)}" if hints else "Nothing was written",
+            missing=self.missing,
+            unexpected=self.unexpected,
+            shapes=self.shapes,
+            dtypes=self.dtypes,
+        )
+
+
+def _compared(differences: Sequence[_Difference]) -> list[str]:
+    return [f"{name} (checkpoint {found}, target {wanted})" for name, found, wanted in differences]
+
+
+def _said(what: str, names: Sequence[str]) -> str:
+    return f"{len(names)} {what}: {some(names)}" if names else ""
 
 
 def _by_source(sources: Mapping[str, str]) -> dict[str, tuple[str, ...]]:

@@ -4,34 +4,25 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
 from typing import Any
 
 import torch
 from torch import nn
 
-from weight_readers import (
-    Environment,
-    Feature,
-    MissingTensorError,
-    ReadStats,
-    Selection,
-    TensorMeta,
-    TensorSlice,
-    WeightReader,
-)
+from weight_readers import Environment, MissingTensorError, Selection, TensorMeta, TensorSlice
 from weight_readers_loader.chooser import Chooser
+from weight_readers_loader.files import CheckpointFiles
 from weight_readers_loader.lazy import LazyTensor
 from weight_readers_loader.placement import Placement
 from weight_readers_loader.preflight import Preflight, preflight
-from weight_readers_loader.progress import ProgressBar, progress_bar
+from weight_readers_loader.progress import progress_bar
 from weight_readers_loader.report import LoadReport, Meter
-from weight_readers_loader.resolve.layouts import Layout, resolve_layout
-from weight_readers_loader.resolve.references import locate, parse_reference
-from weight_readers_loader.streams import Totals, announced, both, touched
-
-KeyFilter = Callable[[str], bool]
+from weight_readers_loader.resolve import Layout, resolve
+from weight_readers_loader.streams import Stream, both, touched
+from weight_readers_loader.wanted import KeyFilter, Wanted
+from weight_readers_loader.watch import Watch
 
 
 def open_checkpoint(
@@ -54,7 +45,8 @@ def open_checkpoint(
     variant: ``fp16`` of ``model.fp16.safetensors``. Asked for and not there is an error.
     use_format: ``safetensors``, ``gguf`` or ``pt``, never swapped for another.
     rank, world_size: which part of a checkpoint that was saved split per rank.
-    strict: no fallback to another reader, and no tensor that the index does not name.
+    strict: no fallback to another reader, and no tensor that the index does not name; by default what
+        WEIGHT_READERS_STRICT says.
     reader_options: constructor options of the reader; only readers that have them are considered.
     environment: facts about the machine for the policy.
     on_file: called with a file's path when its first tensor is handed out.
@@ -62,22 +54,24 @@ def open_checkpoint(
     Raises `CheckpointError` for whatever is wrong with the files (all problems at once, before any tensor is
     read), and core's selection errors where no reader fits.
     """
-    layout = resolve_layout(
-        locate(parse_reference(reference)), variant=variant, use_format=use_format, rank=rank, world_size=world_size
-    )
+    layout = resolve(reference, variant=variant, use_format=use_format, rank=rank, world_size=world_size)
     chooser = Chooser(
-        format=layout.format, reader=reader, strict=strict, options=dict(reader_options or {}), environment=environment
+        format=layout.format, reader=reader, strict=strict, options=reader_options, environment=environment
     )
-    checked = preflight(layout, chooser.pick(), strict=bool(strict))
-    return Checkpoint(os.fspath(reference), layout, checked, chooser, on_file)
+    watch = Watch(layout.paths)
+    first, selection = chooser.pick()
+    checked = preflight(layout, first, strict=selection.strict)
+    files = CheckpointFiles(groups=checked.groups, watch=watch, on_file=on_file)
+    return Checkpoint(os.fspath(reference), layout, checked, chooser, selection, files)
 
 
 class Checkpoint:
     """One checkpoint, checked and ready. Nothing is read until a method asks for tensors.
 
     ``tensors`` maps each name to its `TensorMeta`; ``aliases`` are names recorded in the files' metadata for
-    tensors that are stored under another name; ``notices`` say what a person should know. ``report`` is the
-    `LoadReport` of the latest `state_dict` or `load_into`.
+    tensors that are stored under another name; ``notices`` say what a person should know. ``selection`` is that of
+    the reader that checked the headers, and ``report`` the `LoadReport` of the latest `state_dict` or `load_into`,
+    with a selection of its own.
     """
 
     def __init__(
@@ -86,7 +80,8 @@ class Checkpoint:
         layout: Layout,
         checked: Preflight,
         chooser: Chooser,
-        on_file: Callable[[str], None] | None = None,
+        selection: Selection,
+        files: CheckpointFiles,
     ) -> None:
         self.reference = reference
         self.layout = layout
@@ -94,16 +89,11 @@ class Checkpoint:
         self.aliases = checked.aliases
         self.metadata = {file.path: file.metadata for file in checked.files}
         self.notices = checked.notices
+        self.selection = selection
         self.report: LoadReport | None = None
-        self._groups = checked.groups
         self._restricted = checked.restricted
         self._chooser = chooser
-        self._on_file = on_file
-
-    @property
-    def selection(self) -> Selection | None:
-        """The selection of the reader that checked the headers; each load has its own in its report."""
-        return self._chooser.pick().selection
+        self._files = files
 
     def iter_weights(
         self,
@@ -112,15 +102,19 @@ class Checkpoint:
         key_filter: KeyFilter | None = None,
         slices: Mapping[str, TensorSlice] | None = None,
         owned: bool = False,
-    ) -> Generator[tuple[str, torch.Tensor], None, None]:
+    ) -> Stream:
         """Yield ``(name, tensor)`` in the reader's declared order, each valid after the next one is taken.
 
-        key_filter: called with each name; what it declines is never read.
+        key_filter: called once with each name; what it declines is never read.
         slices: the part wanted of a tensor, by name, in elements of its logical shape.
         owned: tensors that do not depend on the files, even if somebody writes to those later.
+
+        Raises MissingTensorError for a slice of a name that is not there, FileChangedError where a file is no
+        longer the one that was opened.
         """
-        reader = self._reader(key_filter, slices, device=device, owned=owned, kept_on_host=False, into_targets=False)
-        return self._read(reader, device, key_filter, slices, None)
+        wanted = self._wanted(key_filter, slices)
+        reader, _ = self._chooser.pick(**wanted.needs(), device=device, owned=owned)
+        return self._files.read(reader, wanted, device)
 
     def state_dict(
         self,
@@ -138,13 +132,15 @@ class Checkpoint:
         touch: read one byte of every page, so that a view's bytes are in memory and the report's time covers them.
         resolve_aliases: also give each of ``aliases`` its tensor, shared with the name it is stored under.
         """
-        host = device.split(":")[0] == "cpu"
-        reader = self._reader(key_filter, slices, device=device, owned=owned, kept_on_host=host, into_targets=False)
-        with Meter() as meter, self._bar(reader, key_filter, show=show_progress) as bar:
-            weights = self._read(reader, device, key_filter, slices, both(meter.update, bar.update))
-            tensors = dict(touched(weights) if touch else weights)
+        wanted = self._wanted(key_filter, slices)
+        on_host = device.split(":")[0] == "cpu"
+        reader, selection = self._chooser.pick(**wanted.needs(), device=device, owned=owned, kept_on_host=on_host)
+        with Meter() as meter, progress_bar(reader.info.name, wanted.nbytes, show=show_progress) as bar:
+            weights = self._files.read(reader, wanted, device, both(meter.update, bar.update))
+            with closing(touched(weights) if touch else weights) as stream:
+                tensors = dict(stream)
         aliases = {n: s for n, s in self.aliases.items() if resolve_aliases and s in tensors}
-        self.report = self._report(reader, meter, aliases=aliases)
+        self.report = self._report(selection, meter, aliases=aliases)
         return tensors | {name: tensors[source] for name, source in aliases.items()}
 
     def load_into(
@@ -153,7 +149,7 @@ class Checkpoint:
         *,
         strict: bool = True,
         cast: bool = False,
-        device: str = "cpu",
+        device: str | None = None,
         owned: bool = False,
         resolve_aliases: bool = False,
         show_progress: bool = False,
@@ -161,34 +157,44 @@ class Checkpoint:
         """Fill a module, or a mapping of tensors, after a two-way audit of names, shapes and dtypes.
 
         Existing tensors are written in place. Parameters and buffers on the meta device are replaced by tensors
-        on ``device``: on the host by views of the files, unless ``owned``. Tied parameters stay tied.
+        on ``device`` (the host by default): there by views of the files, unless ``owned``. Tied parameters stay
+        tied, and parameters that are not tied never share memory.
 
         strict: missing and unexpected names are an error; otherwise they are in the report.
-        cast: convert where a dtype differs; otherwise that is an error.
+        cast: convert where a dtype differs; otherwise that is an error. Packed weights are never converted.
         resolve_aliases: fill a missing name from the tensor that the files' metadata records for it.
 
-        Raises TargetMismatchError before anything is read or written, TiedWeightsError where two names of one
-        parameter hold different values. Should reading fail later, the error's ``written`` names the targets
-        that were written by then; a module on the meta device is untouched.
+        Raises TargetMismatchError before anything is read or written, ValueError for a ``device`` that the target
+        is not on, TiedWeightsError where two names of one parameter hold different values. Should reading fail
+        later, the error's ``written`` names the targets that were written by then; a module on the meta device is
+        untouched.
         """
         placement = Placement(
             target,
             self.tensors,
-            aliases=self.aliases if resolve_aliases else {},
+            aliases=self.aliases,
+            resolve_aliases=resolve_aliases,
             strict=strict,
             cast=cast,
         )
-        placement.check_tied(lambda names: self.iter_weights(key_filter=names.__contains__))
-        keep = placement.wants if placement.skips_some else None
+        where = placement.where(device)
         in_place = placement.all_in_place
-        reader = self._reader(
-            keep, None, device=device, owned=owned, kept_on_host=not in_place and device == "cpu", into_targets=in_place
+        placement.check_tied(lambda names: self.iter_weights(key_filter=names.__contains__))
+        wanted = self._wanted(placement.wants if placement.skips_some else None)
+        reader, selection = self._chooser.pick(
+            **wanted.needs(),
+            device=where,
+            owned=owned,
+            kept_on_host=not in_place and where.split(":")[0] == "cpu",
+            into_targets=in_place,
         )
-        with Meter() as meter, self._bar(reader, keep, show=show_progress) as bar:
-            where = "cpu" if in_place else device
-            with closing(self._read(reader, where, keep, None, both(meter.update, bar.update))) as weights:
-                placement.fill(weights)
-        self.report = self._report(reader, meter, **placement.remarks())
+        with (
+            Meter() as meter,
+            progress_bar(reader.info.name, wanted.nbytes, show=show_progress) as bar,
+            closing(self._files.read(reader, wanted, where, both(meter.update, bar.update))) as weights,
+        ):
+            placement.fill(weights)
+        self.report = self._report(selection, meter, **placement.remarks())
         return self.report
 
     def get_tensor(self, name: str, *, device: str = "cpu", owned: bool = False) -> torch.Tensor:
@@ -207,56 +213,14 @@ class Checkpoint:
             if name not in self.tensors:
                 raise MissingTensorError("no such tensor", path=self.layout.root, tensor=name)
 
-    def _reader(
-        self, key_filter: KeyFilter | None, slices: Mapping[str, TensorSlice] | None, **needs: Any
-    ) -> WeightReader:
+    def _wanted(self, key_filter: KeyFilter | None, slices: Mapping[str, TensorSlice] | None = None) -> Wanted:
         self._must_have(slices or ())
-        wanted = [meta for name, meta in self.tensors.items() if key_filter is None or key_filter(name)]
-        features = {Feature.KEY_FILTER} if key_filter is not None or self._restricted else set()
-        features |= {Feature.SLICES} if slices else set()
-        return self._chooser.pick(
-            needs=frozenset(features),
-            dtypes=frozenset(meta.dtype for meta in wanted),
-            bytes_wanted=sum(meta.nbytes for meta in wanted),
-            **needs,
-        )
+        return Wanted.of(self.tensors, key_filter, slices, restricted=self._restricted)
 
-    def _read(
-        self,
-        reader: WeightReader,
-        device: str,
-        key_filter: KeyFilter | None,
-        slices: Mapping[str, TensorSlice] | None,
-        on_progress: Callable[[ReadStats], None] | None,
-    ) -> Generator[tuple[str, torch.Tensor], None, None]:
-        totals = Totals(on_progress)
-        for files in self._groups:
-            weights = reader.iter_weights(
-                files,
-                device=device,
-                key_filter=self._within(files, key_filter),
-                slices={n: s for n, s in (slices or {}).items() if self.tensors[n].file in files} or None,
-                on_progress=totals.update if on_progress else None,
-            )
-            yield from announced(weights, self.tensors, self._on_file) if self._on_file else weights
-            totals.next_group()
-
-    def _within(self, files: Iterable[str], key_filter: KeyFilter | None) -> KeyFilter | None:
-        """The filter that keeps to this checkpoint's own tensors of these files; None where that is all of them."""
-        if not self._restricted:
-            return key_filter
-        names = {name for name, meta in self.tensors.items() if meta.file in set(files)}
-        return names.__contains__ if key_filter is None else lambda name: name in names and key_filter(name)
-
-    def _bar(self, reader: WeightReader, key_filter: KeyFilter | None, *, show: bool) -> ProgressBar:
-        total = sum(meta.nbytes for name, meta in self.tensors.items() if key_filter is None or key_filter(name))
-        return progress_bar(f"{reader.info.name}", total, show=show)
-
-    def _report(self, reader: WeightReader, meter: Meter, **remarks: Any) -> LoadReport:
-        assert reader.selection is not None  # noqa: S101 - core sets it on every reader it makes
+    def _report(self, selection: Selection, meter: Meter, **remarks: Any) -> LoadReport:
         return LoadReport(
             reference=self.reference,
-            selection=reader.selection,
+            selection=selection,
             files=len(self.layout.files),
             notices=self.notices,
             **meter.figures(),

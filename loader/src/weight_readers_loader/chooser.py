@@ -4,45 +4,71 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from weight_readers import Environment, Request, Selection, WeightReader, explain_selection, select_weight_reader
 
 
 class Chooser:
-    """Asks core for a reader, with what is the same in all requests of one checkpoint."""
+    """Asks core for a reader, with what is the same in all requests of one checkpoint.
+
+    Core warns whenever it makes a reader that stands in for another. One checkpoint hears it once: later requests
+    ask for the stand-in by its name.
+    """
 
     def __init__(
         self,
         *,
         format: str,  # noqa: A002 - the word of `Request`
-        reader: str | None,
-        strict: bool | None,
-        options: Mapping[str, Any],
-        environment: Environment | None,
+        reader: str | None = None,
+        strict: bool | None = None,
+        options: Mapping[str, Any] | None = None,
+        environment: Environment | None = None,
     ) -> None:
-        self._common: dict[str, Any] = {
-            "format": format,
-            "schemes": frozenset({"file"}),
-            "options": options,
-        }
-        self._keywords: dict[str, Any] = {"requested": reader, "strict": strict, "environment": environment}
+        self._common: dict[str, Any] = {"format": format, "schemes": frozenset({"file"}), "options": options or {}}
+        self._requested = reader
+        self._keywords: dict[str, Any] = {"strict": strict, "environment": environment}
         self._made: dict[tuple[Any, ...], WeightReader] = {}
+        self._replaced: dict[str, Selection] = {}
 
-    def pick(self, **needs: Any) -> WeightReader:
-        """The reader for these needs: one that was made before, with its parsed headers, where it is picked again."""
-        request = Request(**self._common, **needs)
-        selection = explain_selection(request=request, **self._keywords)
+    def request(self, **needs: Any) -> Request:
+        return Request(**self._common, **needs)
+
+    def explain(self, **needs: Any) -> Selection:
+        """What `pick` would decide. Makes no reader."""
+        return explain_selection(request=self.request(**needs), requested=self._requested, **self._keywords)
+
+    def pick(self, **needs: Any) -> tuple[WeightReader, Selection]:
+        """The reader for these needs, and why it is that one.
+
+        A reader that was made before is used again with its parsed headers, where it is picked again.
+        """
+        request, selection = self.request(**needs), self.explain(**needs)
+        earlier = self._replaced.get(selection.chosen or "")
+        if earlier is None:
+            return self._reader(request, selection, self._requested)
+        by_name = explain_selection(request=request, requested=earlier.chosen, **self._keywords)
+        reader, _ = self._reader(request, by_name, earlier.chosen)
+        same = selection.chosen == earlier.chosen
+        reader.selection = selection if same else replace(earlier, request=request)
+        return reader, reader.selection
+
+    def _reader(self, request: Request, selection: Selection, requested: str | None) -> tuple[WeightReader, Selection]:
         reader = self._made.get(_setup(selection))
-        if reader is None:
-            reader = select_weight_reader(request=request, **self._keywords)
-            self._made[_setup(reader.selection)] = reader
-        else:
+        if reader is not None:
             reader.selection = selection
-        return reader
+            return reader, selection
+        reader = select_weight_reader(request=request, requested=requested, **self._keywords)
+        made = reader.selection
+        assert made is not None  # noqa: S101 - core sets it on every reader it makes
+        self._made[_setup(made)] = reader
+        if made.fallback or made.chosen != selection.chosen:
+            self._replaced[selection.chosen or ""] = made
+        return reader, made
 
 
-def _setup(selection: Selection | None) -> tuple[Any, ...]:
+def _setup(selection: Selection) -> tuple[Any, ...]:
     """The chosen reader and the settings it was made with."""
-    chosen = selection.candidate(selection.chosen) if selection is not None and selection.chosen else None
+    chosen = selection.candidate(selection.chosen) if selection.chosen else None
     return (chosen.name, *sorted(chosen.settings.items())) if chosen is not None else ()

@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from weight_readers import BadIndexError, CheckpointError, DigestMismatchError, UnreadableFileError
-from weight_readers_loader.resolve.listing import LayoutFile
+from weight_readers_loader.resolve import LayoutFile
 
 _CHUNK_BYTES = 8 << 20
-_SUM_LINE = re.compile(r"\\?(?P<digest>[0-9a-fA-F]{64})[ \t]+\*?(?P<name>.+)")
+_SUM_LINE = re.compile(r"(?P<escaped>\\?)(?P<digest>[0-9a-fA-F]{64})[ \t]+\*?(?P<name>.+)")
+_TAGGED_LINE = re.compile(r"(?P<escaped>\\?)SHA256 \((?P<name>.+)\) = (?P<digest>[0-9a-fA-F]{64})")
 _LFS_OID = re.compile(r"^oid sha256:(?P<digest>[0-9a-f]{64})\s*$", re.MULTILINE)
 _LFS_HEAD = "version https://git-lfs.github.com/spec/"
 _BLOB = re.compile(r"[0-9a-f]{64}")
@@ -59,7 +60,7 @@ def references(files: Iterable[LayoutFile], manifest: str | os.PathLike[str] | N
         return (
             {listed[0].name: pointer} if len(listed) == 1 else _refuse(path, "one pointer for each file, in a folder")
         )
-    return _sums(path)
+    return _of_files(listed, _sums(path), path)
 
 
 def verify(
@@ -70,7 +71,7 @@ def verify(
     unknown: list[str] = []
     problems: list[CheckpointError] = []
     for file in files:
-        expected = digests.get(file.name) or digests.get(os.path.basename(file.name))
+        expected = digests.get(file.name)
         if expected is None:
             unknown.append(file.name)
             continue
@@ -125,23 +126,49 @@ def _pointer(path: Path) -> Digest | None:
     return Digest(sha256=match["digest"], source=f"git-lfs pointer {path}") if match else None
 
 
+def _of_files(files: Iterable[LayoutFile], sums: Mapping[str, Digest], path: Path) -> dict[str, Digest]:
+    """The digest of each file. A manifest made in another folder has longer names that end with the file's."""
+    found: dict[str, Digest] = {}
+    for file in files:
+        matches = [digest for name, digest in sums.items() if name == file.name or name.endswith(f"/{file.name}")]
+        exact = [sums[file.name]] if file.name in sums else matches
+        if len({digest.sha256 for digest in exact}) > 1:
+            said = " and ".join(digest.source for digest in exact)
+            _refuse(path, f"one digest for {file.name}", f"several: {said}")
+        if exact:
+            found[file.name] = exact[0]
+    return found
+
+
 def _sums(path: Path) -> dict[str, Digest]:
     try:
-        lines = path.read_text(encoding="utf-8").splitlines()
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise UnreadableFileError("cannot read the manifest", path=path, found=str(error)) from error
     digests: dict[str, Digest] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):
             continue
-        match = _SUM_LINE.fullmatch(line.strip())
+        match = _SUM_LINE.fullmatch(line.strip()) or _TAGGED_LINE.fullmatch(line.strip())
         if match is None:
-            _refuse(path, "lines of 'sha256  file name'", f"line {number}: {line[:80]!r}")
-        else:
-            name = match["name"].removeprefix("./")
-            digests[name] = Digest(sha256=match["digest"].lower(), source=f"{path} line {number}")
+            raise _unusable(path, "lines of 'sha256  file name'", f"line {number}: {line[:80]!r}")
+        name = _unescaped(match["name"]) if match["escaped"] else match["name"]
+        digest = Digest(sha256=match["digest"].lower(), source=f"{path} line {number}")
+        known = digests.setdefault(name.removeprefix("./"), digest)
+        if known.sha256 != digest.sha256:
+            raise _unusable(path, f"one digest for {name}", f"another one in line {number}")
     return digests or _refuse(path, "lines of 'sha256  file name'", "none")
 
 
+def _unescaped(name: str) -> str:
+    """sha256sum marks a line whose name has a backslash or a line break in it, and escapes those."""
+    return re.sub(r"\\(.)", lambda match: {"n": "\n", "r": "\r"}.get(match[1], match[1]), name)
+
+
+def _unusable(path: Path, expected: str, found: str | None = None) -> BadIndexError:
+    fix = "Make one with `sha256sum *.safetensors > FILE` where the files are known to be right"
+    return BadIndexError("not a usable manifest", path=path, expected=expected, found=found, fix=fix)
+
+
 def _refuse(path: Path, expected: str, found: str | None = None) -> dict[str, Digest]:
-    raise BadIndexError("not a usable manifest", path=path, expected=expected, found=found)
+    raise _unusable(path, expected, found)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -61,5 +62,5 @@ class LazyTensor:
     def _read(self, part: TensorSlice | None) -> torch.Tensor:
         name = self._meta.name
         slices = None if part is None else {name: part}
-        weights = self._checkpoint.iter_weights(key_filter=name.__eq__, slices=slices)
-        return next(tensor for _, tensor in weights)
+        with closing(self._checkpoint.iter_weights(key_filter=name.__eq__, slices=slices)) as weights:
+            return next(tensor for _, tensor in weights)

@@ -29,14 +29,24 @@ class Placement:
         tensors: Mapping[str, TensorMeta],
         *,
         aliases: Mapping[str, str],
+        resolve_aliases: bool,
         strict: bool,
         cast: bool,
     ) -> None:
         self._tensors = tensors
         self._targets = targets_of(target)
         self._tied = tied_groups(self._targets)
+        self._groups = {name: group for group in self._tied for name in group}
         self._left_on_meta = meta_buffers(target)
-        self._plan = audit(tensors, self._targets, tied=self._tied, aliases=aliases, strict=strict, cast=cast)
+        self._plan = audit(
+            tensors,
+            self._targets,
+            tied=self._tied,
+            aliases=aliases,
+            resolve_aliases=resolve_aliases,
+            strict=strict,
+            cast=cast,
+        )
 
     @property
     def skips_some(self) -> bool:
@@ -45,6 +55,23 @@ class Placement:
     @property
     def all_in_place(self) -> bool:
         return not any(target.is_meta for target in self._targets.values())
+
+    def where(self, device: str | None) -> str:
+        """The device that the reader should place tensors on. Raises ValueError where the target says otherwise."""
+        asked = torch.device(device or "cpu")
+        if asked.type == "meta":
+            raise ValueError("weights have no values on the meta device: name a real device, or leave device= out")
+        if not self.all_in_place:
+            return str(asked)
+        elsewhere = {t.tensor.device.type: name for name, t in self._targets.items()}
+        elsewhere.pop(asked.type, None)
+        if device is not None and elsewhere:
+            kind, name = next(iter(elsewhere.items()))
+            raise ValueError(
+                f"device={device!r} is for tensors on the meta device, and {name!r} has memory on {kind!r} already. "
+                f"Move the target there first: .to({device!r})"
+            )
+        return "cpu"
 
     def wants(self, name: str) -> bool:
         return name in self._plan.assignments
@@ -73,30 +100,32 @@ class Placement:
     def fill(self, weights: Weights) -> None:
         """Write or replace every target. A CheckpointError on the way says in ``written`` what was written."""
         written: list[str] = []
-        replacements: list[tuple[str, torch.Tensor]] = []
+        replacements: dict[str, torch.Tensor] = {}
         try:
             for source, tensor in weights:
-                for name in self._plan.assignments[source]:
-                    if self._targets[name].is_meta:
-                        replacements.append((name, tensor.to(self._targets[name].tensor.dtype)))
-                    else:
+                names = self._plan.assignments[source]
+                for name in names:
+                    if not self._targets[name].is_meta:
                         self._targets[name].write(tensor)
                         written.append(name)
+                replacements |= self._replacements([n for n in names if self._targets[n].is_meta], tensor)
         except CheckpointError as error:
             error.written = tuple(written)
             raise
-        self._replace(replacements)
+        for leader, new in replacements.items():
+            self._replace(leader, new)
 
-    def _replace(self, replacements: Iterable[tuple[str, torch.Tensor]]) -> None:
-        groups = {name: group for group in self._tied for name in group}
-        replaced: set[str] = set()
-        for name, tensor in replacements:
-            if name in replaced:
-                continue
-            new = self._targets[name].materialised(tensor)
-            for tied in groups.get(name, (name,)):
-                self._targets[tied].replace(new)
-                replaced.add(tied)
+    def _replacements(self, names: Iterable[str], tensor: torch.Tensor) -> dict[str, torch.Tensor]:
+        """First name of each tied group -> its tensor. One tensor of the file may fill several parameters that are
+        not tied; each beyond the first has memory of its own, or training one would change the other."""
+        leaders = dict.fromkeys(self._groups.get(name, (name,))[0] for name in names)
+        cast = [(leader, tensor.to(self._targets[leader].tensor.dtype)) for leader in leaders]
+        return {leader: new.clone() if place else new for place, (leader, new) in enumerate(cast)}
+
+    def _replace(self, leader: str, tensor: torch.Tensor) -> None:
+        new = self._targets[leader].materialised(tensor)
+        for name in self._groups.get(leader, (leader,)):
+            self._targets[name].replace(new)
 
     def remarks(self) -> dict[str, Any]:
         """The fields of a `LoadReport` that the plan knows."""

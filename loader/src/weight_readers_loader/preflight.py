@@ -4,23 +4,24 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from weight_readers import (
     BadIndexError,
     CheckpointError,
-    CheckpointMeta,
     CheckpointProblems,
-    DuplicateTensorError,
     EmptyWeightsError,
     FileMeta,
     MissingTensorError,
     TensorMeta,
     WeightReader,
 )
+from weight_readers_loader.headers import Headers, names_in, read_headers
+from weight_readers_loader.resolve import Layout
 from weight_readers_loader.resolve.index import Index
-from weight_readers_loader.resolve.layouts import Layout
+from weight_readers_loader.wording import counted, some
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,129 +43,140 @@ class Preflight:
     @property
     def aliases(self) -> dict[str, str]:
         """Name -> tensor for dropped shared names, which ``save_model`` of safetensors records as metadata."""
-        recorded = {k: v for file in self.files for k, v in file.metadata.items()}
-        return {k: v for k, v in recorded.items() if k not in self.tensors and v in self.tensors}
+        recorded = {k: v for file in self.files for k, v in file.metadata.items() if k not in self.tensors}
+        stored = {name: _stored_name(name, recorded) for name in recorded}
+        return {name: source for name, source in stored.items() if source in self.tensors}
+
+
+def _stored_name(name: str, recorded: Mapping[str, str]) -> str:
+    """Where a chain of aliases ends; a cycle ends anywhere within itself, which is no tensor."""
+    followed: set[str] = set()
+    while name in recorded and name not in followed:
+        followed.add(name)
+        name = recorded[name]
+    return name
 
 
 def preflight(layout: Layout, reader: WeightReader, *, strict: bool) -> Preflight:
     """Read all headers. Raises the one problem, or `CheckpointProblems` with all of them.
 
-    ``strict`` turns what an index does not know of into problems.
+    Problems that the layout kept are among them, and ``partial`` of the error lists every tensor that could be
+    found. ``strict`` turns what an index does not know of into problems.
     """
-    metas = _headers(layout, reader)
-    located = _by_file(metas)
-    problems: list[CheckpointError] = []
+    strays = {file.path: names_in(file.path, reader) for file in layout.unindexed}
+    headers = read_headers(layout, reader)
+    problems = [*layout.problems, *headers.problems]
     if layout.index is not None:
-        problems += _index_problems(layout, layout.index, located)
-    tensors = _chosen(metas, located, layout)
-    problems += _empty_weights(layout, tensors)
-    notices, doubts = _doubts(layout, located, reader)
+        problems += _index_problems(layout, layout.index, headers)
+    tensors = _chosen(headers, layout)
+    problems += [] if problems else _empty_weights(layout, tensors)
+    doubts = _doubts(layout, headers, strays)
     problems += doubts if strict else []
-    CheckpointProblems.raise_any(problems, path=layout.root)
+    _raise_any(problems, layout, headers)
     return Preflight(
         tensors=tensors,
-        files=tuple(file for meta in metas for file in meta.files),
-        groups=tuple(tuple(file.path for file in meta.files) for meta in metas),
-        restricted=len(tensors) < sum(len(meta) for meta in metas),
-        notices=(*layout.notices, *notices, *(str(doubt) for doubt in doubts)),
+        files=headers.files,
+        groups=headers.groups,
+        restricted=len(tensors) < sum(len(held) for held in headers.located.values()),
+        notices=(
+            *layout.notices,
+            *_wrong_total(layout, headers),
+            *_some_empty(tensors),
+            *(str(doubt) for doubt in doubts),
+        ),
     )
 
 
-def _headers(layout: Layout, reader: WeightReader) -> list[CheckpointMeta]:
+def _raise_any(problems: Iterable[CheckpointError], layout: Layout, headers: Headers) -> None:
     try:
-        return [reader.read_meta(layout.paths)]
+        CheckpointProblems.raise_any(problems, path=layout.root)
     except CheckpointError as error:
-        # An index says which of two tensors of one name counts; without one they are two checkpoints.
-        if layout.index is None or not all(isinstance(p, DuplicateTensorError) for p in error.problems):
-            raise
-    return [reader.read_meta([path]) for path in layout.paths]
-
-
-_Located = Mapping[str, Mapping[str, TensorMeta]]
-
-
-def _by_file(metas: Sequence[CheckpointMeta]) -> _Located:
-    located: dict[str, dict[str, TensorMeta]] = {file.path: {} for meta in metas for file in meta.files}
-    for meta in metas:
-        for name, tensor in meta.items():
-            located[tensor.file][name] = tensor
-    return located
+        error.partial = tuple(tensor for held in headers.located.values() for tensor in held.values())
+        raise
 
 
 def _paths(layout: Layout) -> dict[str, str]:
     return {file.name: file.path for file in layout.files}
 
 
-def _index_problems(layout: Layout, index: Index, located: _Located) -> Iterator[CheckpointError]:
+def _index_problems(layout: Layout, index: Index, headers: Headers) -> Iterator[CheckpointError]:
+    """One problem for each file that lacks tensors, however many; a file with a problem of its own has that one."""
     paths = _paths(layout)
+    sound = {paths[shard] for shard in index.shards if shard in paths} - {p.path for p in headers.problems}
+    lacking: defaultdict[str, list[str]] = defaultdict(list)
     for name, shard in index.weight_map.items():
-        if name in located[paths[shard]]:
-            continue
-        elsewhere = [path for path, tensors in located.items() if name in tensors]
-        yield MissingTensorError(
-            "the index names a tensor that its file does not have",
-            path=paths[shard],
-            tensor=name,
-            expected=f"as {index.name} says",
-            found=f"it is in {', '.join(elsewhere)}" if elsewhere else "it is in none of the files",
-            fix="Get the index that belongs to these files, or the files that belong to it",
-        )
+        path = paths.get(shard, "")
+        if path in sound and name not in headers.located[path]:
+            lacking[path].append(name)
+    for path, names in lacking.items():
+        yield _lacks(path, names, index, headers)
 
 
-def _chosen(metas: Sequence[CheckpointMeta], located: _Located, layout: Layout) -> dict[str, TensorMeta]:
+def _lacks(path: str, names: Sequence[str], index: Index, headers: Headers) -> CheckpointError:
+    elsewhere = [other for other, tensors in headers.located.items() if names[0] in tensors]
+    more = f" (and {len(names) - 1} more)" if names[1:] else ""
+    return MissingTensorError(
+        f"the index names a tensor that its file does not have{more}",
+        path=path,
+        tensor=names[0],
+        expected=f"as {index.name} says",
+        found=f"it is in {', '.join(elsewhere)}" if elsewhere else "it is in none of the files",
+        fix="Get the index that belongs to these files, or the files that belong to it",
+    )
+
+
+def _chosen(headers: Headers, layout: Layout) -> dict[str, TensorMeta]:
     if layout.index is None:
-        return {name: tensor for meta in metas for name, tensor in meta.items()}
-    paths = _paths(layout)
-    wanted = layout.index.weight_map
+        return {name: tensor for tensors in headers.located.values() for name, tensor in tensors.items()}
+    paths, wanted = _paths(layout), layout.index.weight_map
     return {
         name: tensor
-        for path, tensors in located.items()
+        for path, tensors in headers.located.items()
         for name, tensor in tensors.items()
-        if name in wanted and paths[wanted[name]] == path
+        if name in wanted and paths.get(wanted[name]) == path
     }
 
 
-def _doubts(layout: Layout, located: _Located, reader: WeightReader) -> tuple[list[str], list[CheckpointError]]:
-    """What an index leaves unsaid: tensors it does not name, and a total that is not theirs."""
+def _doubts(layout: Layout, headers: Headers, strays: Mapping[str, Sequence[str]]) -> list[CheckpointError]:
+    """The tensors that an index leaves unsaid, in its own files and in those beside them."""
     if layout.index is None:
-        return [], []
+        return []
     index, paths = layout.index, _paths(layout)
-    doubts = [
-        _unnamed(path, [n for n in tensors if paths.get(index.weight_map.get(n, "")) != path], index)
-        for path, tensors in located.items()
-    ]
-    doubts += [_unnamed(file.path, _names_in(file.path, reader), index) for file in layout.unindexed]
-    return _wrong_total(index, located), [doubt for doubt in doubts if doubt is not None]
+    unnamed = {
+        path: [name for name in tensors if paths.get(index.weight_map.get(name, "")) != path]
+        for path, tensors in headers.located.items()
+    }
+    return [_unnamed(path, names, index) for path, names in {**unnamed, **strays}.items() if names]
 
 
-def _unnamed(path: str, names: Sequence[str], index: Index) -> CheckpointError | None:
-    if not names:
-        return None
+def _unnamed(path: str, names: Sequence[str], index: Index) -> CheckpointError:
+    are = "tensor of this file is" if len(names) == 1 else "tensors of this file are"
     return BadIndexError(
-        f"{len(names)} tensors of this file are not named by the index {index.name} and are not read",
+        f"{len(names)} {are} not named by the index {index.name} and not read",
         path=path,
         tensor=names[0],
         fix="Give the file itself to read them, or get an index that names them",
     )
 
 
-def _names_in(path: str, reader: WeightReader) -> list[str]:
-    try:
-        return list(reader.read_meta([path]))
-    except CheckpointError:
-        return []  # a file that is not part of the checkpoint may be as broken as it likes
-
-
-def _wrong_total(index: Index, located: _Located) -> list[str]:
-    actual = sum(tensor.nbytes for tensors in located.values() for tensor in tensors.values())
-    if index.total_size in (None, actual):
+def _wrong_total(layout: Layout, headers: Headers) -> list[str]:
+    if layout.index is None or layout.index.total_size is None:
         return []
-    return [f"{index.name} gives a total of {index.total_size} bytes, and its files hold {actual}"]
+    actual = sum(tensor.nbytes for tensors in headers.located.values() for tensor in tensors.values())
+    if layout.index.total_size == actual:
+        return []
+    return [f"{layout.index.name} gives a total of {layout.index.total_size} bytes, and its files hold {actual}"]
 
 
-def _empty_weights(layout: Layout, tensors: Mapping[str, TensorMeta]) -> Iterable[CheckpointError]:
+def _weights(tensors: Mapping[str, TensorMeta]) -> tuple[list[TensorMeta], list[TensorMeta]]:
+    """All tensors that are named as weights, and those of them without elements."""
     weights = [tensor for name, tensor in tensors.items() if name.endswith(".weight")]
-    if weights and all(math.prod(tensor.shape) == 0 for tensor in weights):
+    return weights, [tensor for tensor in weights if math.prod(tensor.shape) == 0]
+
+
+def _empty_weights(layout: Layout, tensors: Mapping[str, TensorMeta]) -> Iterator[CheckpointError]:
+    weights, empty = _weights(tensors)
+    if weights and len(empty) == len(weights):
         yield EmptyWeightsError(
             f"all {len(weights)} weights have zero elements: this looks like a ZeRO-3 save without gathering",
             path=layout.root,
@@ -172,3 +184,13 @@ def _empty_weights(layout: Layout, tensors: Mapping[str, TensorMeta]) -> Iterabl
             found=f"shape {list(weights[0].shape)}",
             fix="Save again with stage3_gather_16bit_weights_on_model_save, or run zero_to_fp32.py",
         )
+
+
+def _some_empty(tensors: Mapping[str, TensorMeta]) -> list[str]:
+    weights, empty = _weights(tensors)
+    if not empty:
+        return []
+    names = some([tensor.name for tensor in empty], 5)
+    return [
+        f"{len(empty)} of {counted(len(weights), 'weight')} without elements, as a ZeRO-3 save leaves them: {names}"
+    ]

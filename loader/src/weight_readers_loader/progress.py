@@ -29,7 +29,10 @@ class ProgressBar(Protocol):
 
 
 def is_first_rank() -> bool:
-    """Whether this process is the one that talks, by the variables that torchrun and mpirun set."""
+    """Whether this process is the one that talks: by its process group, else by what torchrun and mpirun set."""
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        return bool(distributed.get_rank() == 0)
     ranks = (os.environ.get(name) for name in ("RANK", "OMPI_COMM_WORLD_RANK", "SLURM_PROCID"))
     return next((rank for rank in ranks if rank), "0") == "0"
 
@@ -55,9 +58,15 @@ class _Silent:
         pass
 
 
+class _Quiet(tqdm):  # type: ignore[type-arg]
+    """tqdm without the thread that watches over slow bars, which would outlive the load."""
+
+    monitor_interval = 0
+
+
 class _Bar(_Silent):
     def __init__(self, label: str, total: int, stream: TextIO) -> None:
-        self._bar = tqdm(desc=label, total=total, unit="B", unit_scale=True, unit_divisor=1024, file=stream)
+        self._bar = _Quiet(desc=label, total=total, unit="B", unit_scale=True, unit_divisor=1024, file=stream)
 
     def update(self, stats: ReadStats) -> None:
         self._bar.update(stats.bytes_read - self._bar.n)

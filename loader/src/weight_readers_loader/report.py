@@ -10,10 +10,9 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from tqdm import tqdm
-
 from weight_readers import ReadStats, Selection
 from weight_readers_loader.process import PeakMemory, major_faults, storage_bytes_read
+from weight_readers_loader.wording import counted, size, some
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,49 +65,41 @@ class LoadReport:
         return "\n".join(f"{label + ':':<12}{value}" for label, value in self._lines())
 
     def _lines(self) -> list[tuple[str, str]]:
-        first = f", first tensor after {self.seconds_to_first * 1e3:.1f} ms" if self.seconds_to_first else ""
+        first = self.seconds_to_first
+        after = "" if first is None else f", first tensor after {first * 1e3:.1f} ms"
         from_storage = "" if self.storage_bytes is None else f", {size(self.storage_bytes)} from storage"
         lines = [
             ("reader", f"{self.reader} ({self.selection.reason})"),
             (
                 "read",
-                f"{self.tensors} tensors, {size(self.bytes_read)} of {size(self.bytes_wanted)} wanted, "
-                f"{self.files} file{'s' if self.files != 1 else ''}{from_storage}",
+                f"{counted(self.tensors, 'tensor')}, {size(self.bytes_read)} of {size(self.bytes_wanted)} wanted, "
+                f"{counted(self.files, 'file')}{from_storage}",
             ),
-            ("time", f"{self.seconds:.3f} s{first}"),
+            ("time", f"{self.seconds:.3f} s{after}"),
         ]
         if self.peak_rss_anon is not None and self.peak_rss_file is not None:
             peak = f"anonymous {size(self.peak_rss_anon)}, file {size(self.peak_rss_file)} (peak of the process)"
-            lines.append(("memory", f"{peak}, {self.major_faults} major faults"))
+            lines.append(("memory", f"{peak}, {counted(self.major_faults, 'major fault')}"))
         return lines + self._remarks()
 
     def _remarks(self) -> list[tuple[str, str]]:
         cast = ", ".join(f"{count} x {what}" for what, count in self.cast.items())
         aliases = ", ".join(f"{name} from {source}" for name, source in self.aliases.items())
         remarks = [
-            ("copied", f"{self.copied} tensors that lie unaligned in the file" if self.copied else ""),
+            ("copied", f"{counted(self.copied, 'tensor')}, unaligned in the file" if self.copied else ""),
             ("cast", cast),
             ("tied", "; ".join(" = ".join(names) for names in self.tied)),
             ("aliases", aliases),
-            ("missing", _some(self.missing)),
-            ("unexpected", _some(self.unexpected)),
-            ("on meta", _some(self.left_on_meta)),
+            ("missing", _named(self.missing)),
+            ("unexpected", _named(self.unexpected)),
+            ("on meta", _named(self.left_on_meta)),
             *(("notice", notice) for notice in self.notices),
         ]
         return [(label, text) for label, text in remarks if text]
 
 
-def size(nbytes: int) -> str:
-    """Bytes for people, in binary units: ``1.50 GiB``."""
-    if nbytes < 1024:
-        return f"{nbytes} B"
-    text: str = tqdm.format_sizeof(nbytes, "", 1024)
-    return f"{text[:-1]} {text[-1].upper()}iB"
-
-
-def _some(names: tuple[str, ...], limit: int = 5) -> str:
-    rest = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + rest
+def _named(names: tuple[str, ...]) -> str:
+    return some(names, 5) if names else ""
 
 
 class Meter:

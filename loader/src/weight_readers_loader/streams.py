@@ -4,29 +4,31 @@
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import fields
 
 import torch
 
-from weight_readers import ReadStats, TensorMeta
+from weight_readers import MissingTensorError, PluginContractError, ReadStats, TensorMeta
+from weight_readers_loader.wanted import Wanted
 
 Update = Callable[[ReadStats], None]
 Weights = Iterable[tuple[str, torch.Tensor]]
+Stream = Generator[tuple[str, torch.Tensor], None, None]
 
 
 class Totals:
-    """Running totals over several reads, one after the other."""
+    """Running totals over several reads, one after the other; ``nbytes`` is what all of them want together."""
 
-    def __init__(self, report: Update | None) -> None:
+    def __init__(self, report: Update | None, nbytes: int) -> None:
         self._report = report
         self._before = ReadStats()
-        self._latest = ReadStats()
+        self._latest = ReadStats(bytes_wanted=nbytes)
 
     def update(self, stats: ReadStats) -> None:
-        self._latest = ReadStats(
-            **{f.name: getattr(self._before, f.name) + getattr(stats, f.name) for f in fields(ReadStats)}
-        )
+        sums = {f.name: getattr(self._before, f.name) + getattr(stats, f.name) for f in fields(ReadStats)}
+        self._latest = ReadStats(**{**sums, "bytes_wanted": self._latest.bytes_wanted})
         if self._report is not None:
             self._report(self._latest)
 
@@ -34,24 +36,72 @@ class Totals:
         self._before = self._latest
 
 
-def announced(
-    weights: Weights, tensors: Mapping[str, TensorMeta], on_file: Callable[[str], None]
-) -> Iterator[tuple[str, torch.Tensor]]:
+@contextmanager
+def ended(weights: Weights) -> Iterator[None]:
+    """Close ``weights`` at the end of the block, however it ends: then its reader stops all work at once."""
+    try:
+        yield
+    finally:
+        close = getattr(weights, "close", None)
+        if close is not None:
+            close()
+
+
+def delivered(weights: Weights, wanted: Wanted, reader: str) -> Stream:
+    """Hold a reader to what it was asked for: every wanted tensor, once, as its header describes it.
+
+    A reader whose worker failed in silence would otherwise leave a model half filled (NVIDIA/warp#1749).
+    Raises MissingTensorError and PluginContractError.
+    """
+    due = dict(wanted.tensors)
+    with ended(weights):
+        for name, tensor in weights:
+            meta = due.pop(name, None)
+            if breach := _breach(name, tensor, meta, wanted):
+                raise PluginContractError(f"reader {reader!r} {breach}", name=reader, code="broken")
+            yield name, tensor
+    if due:
+        first = next(iter(due.values()))
+        raise MissingTensorError(
+            f"reader {reader!r} ended early",
+            path=first.file,
+            tensor=first.name,
+            expected=f"{len(wanted.tensors)} tensors",
+            found=f"{len(wanted.tensors) - len(due)}",
+            fix="Load with another reader, and report this to the one that is at fault",
+        )
+
+
+def _breach(name: str, tensor: torch.Tensor, meta: TensorMeta | None, wanted: Wanted) -> str | None:
+    if meta is None:
+        return f"yielded {name!r}, which {'it had yielded before' if name in wanted.tensors else 'nobody asked for'}"
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    if dtype != meta.dtype:
+        return f"yielded {name!r} as {dtype}, and the file says {meta.dtype}"
+    if name not in wanted.slices and tuple(tensor.shape) != meta.stored_shape:
+        return f"yielded {name!r} of shape {list(tensor.shape)}, and the file says {list(meta.stored_shape)}"
+    return None
+
+
+def by_file(weights: Weights, wanted: Wanted, on_file: Callable[[str], None]) -> Stream:
     """Say each file's path before the first of its tensors is handed out."""
     current = None
-    for name, tensor in weights:
-        if tensors[name].file != current:
-            current = tensors[name].file
-            on_file(current)
-        yield name, tensor
+    with ended(weights):
+        for name, tensor in weights:
+            if wanted.tensors[name].file != current:
+                current = wanted.tensors[name].file
+                on_file(current)
+            yield name, tensor
 
 
-def touched(weights: Weights) -> Iterator[tuple[str, torch.Tensor]]:
-    for name, tensor in weights:
-        if tensor.device.type == "cpu" and tensor.is_contiguous() and tensor.numel():
-            raw = tensor.reshape(-1).view(torch.uint8)
-            raw[:: mmap.PAGESIZE].sum() + raw[-1]
-        yield name, tensor
+def touched(weights: Weights) -> Stream:
+    """Read a byte of every page of each tensor, so that a view's bytes are in memory before it is handed on."""
+    with ended(weights):
+        for name, tensor in weights:
+            if tensor.device.type == "cpu" and tensor.is_contiguous() and tensor.numel():
+                raw = tensor.reshape(-1).view(torch.uint8)
+                raw[:: mmap.PAGESIZE].sum() + raw[-1]
+            yield name, tensor
 
 
 def both(one: Update, other: Update) -> Update:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.nn.parameter import is_lazy
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,7 +43,9 @@ class Target:
         if not isinstance(self.tensor, nn.Parameter):
             return source
         new = nn.Parameter(source, requires_grad=self.tensor.requires_grad)
-        new.__dict__.update(self.tensor.__dict__)  # what engines hang on parameters (weight loaders, shard dims)
+        # What engines hang on parameters (weight loaders, shard dims), and the subclasses they make of them.
+        new.__dict__.update(self.tensor.__dict__)
+        new.__class__ = self.tensor.__class__
         return new
 
     def replace(self, new: torch.Tensor) -> None:
@@ -55,7 +58,9 @@ class Target:
 def targets_of(target: nn.Module | Mapping[str, torch.Tensor]) -> dict[str, Target]:
     """Every parameter and persistent buffer of a module under all its names, or every entry of a mapping."""
     if isinstance(target, nn.Module):
-        return {item.name: item for item in _of_module(target, persistent=True)}
+        found = {item.name: item for item in _of_module(target, persistent=True)}
+        _refuse_lazy(found)
+        return found
     if not isinstance(target, Mapping):
         raise TypeError(
             f"weights are loaded into a torch.nn.Module or a mapping of tensors, not {type(target).__name__}"
@@ -66,6 +71,12 @@ def targets_of(target: nn.Module | Mapping[str, torch.Tensor]) -> dict[str, Targ
         if tensor.is_meta:
             raise TypeError(f"target {name!r} is a meta tensor in a mapping: there is no memory to write to")
     return {name: Target(name=name, tensor=tensor) for name, tensor in target.items()}
+
+
+def _refuse_lazy(targets: Mapping[str, Target]) -> None:
+    for name, target in targets.items():
+        if is_lazy(target.tensor):
+            raise TypeError(f"target {name!r} has no shape yet: run the lazy module once before weights are loaded")
 
 
 def meta_buffers(target: nn.Module | Mapping[str, torch.Tensor]) -> tuple[str, ...]:

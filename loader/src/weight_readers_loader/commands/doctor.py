@@ -20,13 +20,20 @@ def examine() -> dict[str, Any]:
     report = weight_readers.registry_report()
     torch = _torch()
     return {
-        "ok": not (report["broken"] or report["duplicates"] or report["unreadable"] or "cause" in torch),
+        "ok": not (
+            report["broken"] or report["duplicates"] or report["unreadable"] or _lame(report) or "cause" in torch
+        ),
         "python": f"{platform.python_version()} ({sys.executable})",
         "platform": platform.platform(),
         "torch": torch,
         "packages": {name: _version(name) for name in _PACKAGES},
         "registry": report,
     }
+
+
+def _lame(report: dict[str, Any]) -> list[str]:
+    """Readers that are installed without what they import."""
+    return [name for name, entry in report["unusable"].items() if entry["code"] == "backend-missing"]
 
 
 def _version(distribution: str) -> str | None:
@@ -45,7 +52,7 @@ def _torch() -> dict[str, Any]:
     return {"version": torch.__version__, "cuda": torch.cuda.is_available()}
 
 
-def lines(found: dict[str, Any]) -> list[str]:
+def lines(found: dict[str, Any], *, ok: bool) -> list[str]:
     report, torch = found["registry"], found["torch"]
     state = f"broken: {torch['cause']}" if "cause" in torch else f"cuda {'yes' if torch['cuda'] else 'no'}"
     text = [
@@ -64,4 +71,4 @@ def lines(found: dict[str, Any]) -> list[str]:
     for name, entry in report["broken"].items():
         text += [f"traceback of {name}:", *(f"  {line}" for line in entry["traceback"].splitlines())]
     text += [f"not installed: extra {extra}: {entry['install']}" for extra, entry in report["missing_extras"].items()]
-    return [*text, "everything that is installed works" if found["ok"] else "something is broken, see above"]
+    return [*text, "everything that is installed works" if ok else "something is broken, see above"]

@@ -9,7 +9,7 @@ from typing import Any
 
 from weight_readers import CheckpointError, FileMeta, TensorMeta, select_weight_reader
 from weight_readers_loader.preflight import preflight
-from weight_readers_loader.resolve.layouts import Layout
+from weight_readers_loader.resolve import Layout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,7 +50,7 @@ def inspect(layout: Layout) -> Inspected:
     try:
         checked = preflight(layout, reader, strict=False)
     except CheckpointError as error:
-        return Inspected(layout=layout, tensors=_partial(error), notices=layout.notices, error=error)
+        return Inspected(layout=layout, tensors=error.partial, notices=layout.notices, error=error)
     return Inspected(
         layout=layout,
         tensors=tuple(checked.tensors.values()),
@@ -58,10 +58,6 @@ def inspect(layout: Layout) -> Inspected:
         aliases=checked.aliases,
         notices=checked.notices,
     )
-
-
-def _partial(error: CheckpointError) -> tuple[TensorMeta, ...]:
-    return error.partial or tuple(meta for problem in error.problems for meta in problem.partial)
 
 
 def _metadata(files: tuple[FileMeta, ...]) -> dict[str, Mapping[str, str]]:

@@ -10,6 +10,7 @@ from weight_readers import CheckpointProblems
 from weight_readers_loader.checkpoint import Checkpoint, open_checkpoint
 from weight_readers_loader.digests import references, verify
 from weight_readers_loader.report import LoadReport
+from weight_readers_loader.wording import some
 
 
 def load(
@@ -19,22 +20,19 @@ def load(
     reader: str | None,
     reader_options: Mapping[str, Any],
     key_filter: Callable[[str], bool] | None,
-    device: str,
+    device: str | None,
     owned: bool,
     strict: bool,
     into: Callable[[], Any] | None,
     cast: bool,
     partial: bool,
+    aliases: bool,
     sha256: bool,
     manifest: str | None,
     progress: bool,
     on_file: Callable[[str], None],
 ) -> tuple[Any, LoadReport]:
     """What was filled (the state dict, or what ``into`` returned) and the report."""
-    if into is None and (cast or partial):
-        raise ValueError("--cast and --partial change how a module is filled: they need --into")
-    if into is not None and key_filter is not None:
-        raise ValueError("--filter and --into exclude each other: the module says which tensors it wants")
     checkpoint = open_checkpoint(
         reference,
         reader=reader,
@@ -45,13 +43,14 @@ def load(
     )
     if sha256 or manifest is not None:
         _verify(checkpoint, manifest)
+    if key_filter is not None and not any(map(key_filter, checkpoint.tensors)):
+        raise ValueError(f"no tensor of {reference} matches --filter: it has {some(list(checkpoint.tensors), 5)}")
+    shared: dict[str, Any] = {"owned": owned, "resolve_aliases": aliases, "show_progress": progress}
     if into is None:
-        filled = checkpoint.state_dict(
-            device=device, key_filter=key_filter, owned=owned, touch=True, show_progress=progress
-        )
+        filled = checkpoint.state_dict(device=device or "cpu", key_filter=key_filter, touch=True, **shared)
     else:
         filled = into()
-        checkpoint.load_into(filled, strict=not partial, cast=cast, device=device, owned=owned, show_progress=progress)
+        checkpoint.load_into(filled, strict=not partial, cast=cast, device=device, **shared)
     assert checkpoint.report is not None  # noqa: S101 - both ways of loading make one
     return filled, checkpoint.report
 
@@ -61,4 +60,4 @@ def _verify(checkpoint: Checkpoint, manifest: str | None) -> None:
     result = verify(files, references(files, manifest))
     CheckpointProblems.raise_any(result.problems, path=checkpoint.layout.root)
     if result.unknown:
-        raise ValueError(f"there is no digest to verify {', '.join(result.unknown)} against; pass --manifest")
+        raise ValueError(f"no digest to verify {some(result.unknown)} against. Pass --manifest FILE, or drop --sha256")

@@ -3,9 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
-from collections.abc import Callable, Sequence
+import os
+import sys
+import traceback
+from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -20,14 +24,17 @@ manifest = click.option(
 )
 
 
+strict = click.option("--strict", is_flag=True, help="No fallback, and nothing that the index does not name.")
+
+
 def which_files(command: F) -> F:
     """Which files of a reference are meant: the keyword arguments of `resolve_layout`."""
     formats = click.Choice(["safetensors", "gguf", "pt"])
     for option in (
         click.option("--format", "use_format", type=formats, help="Read only files of this format."),
         click.option("--variant", help="The variant of the files, as in model.fp16.safetensors."),
-        click.option("--rank", type=int, help="For checkpoints saved split per rank."),
-        click.option("--world-size", type=int, help="For checkpoints saved split per rank."),
+        click.option("--rank", type=click.IntRange(min=0), help="For checkpoints saved split per rank."),
+        click.option("--world-size", type=click.IntRange(min=1), help="For checkpoints saved split per rank."),
     ):
         command = option(command)
     return command
@@ -37,14 +44,53 @@ def which_reader(command: F) -> F:
     """What is asked of the reader."""
     for option in (
         click.option("--reader", help="Ask for a reader by name."),
-        click.option("--option", multiple=True, metavar="NAME=VALUE", help="An option of the reader."),
+        click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the reader."),
         click.option("--filter", "patterns", multiple=True, metavar="GLOB", help="Only tensors whose names match."),
-        click.option("--device", default="cpu", show_default=True, help="Where tensors go."),
+        click.option("--device", help="Where tensors go.  [default: cpu]"),
         click.option("--owned", is_flag=True, help="Tensors that do not depend on the files."),
-        click.option("--strict", is_flag=True, help="No fallback, and nothing that the index does not name."),
+        strict,
     ):
         command = option(command)
     return command
+
+
+def check_load(given: Mapping[str, Any]) -> None:
+    """Refuse what excludes itself, before any file is looked at. Raises UsageError."""
+    into, device = given["into"] is not None, given["device"] or ""
+    rules = (
+        (given["cast"] and not into, "--cast converts what --into fills: give both"),
+        (given["partial"] and not into, "--partial is about the names of what --into fills: give both"),
+        (into and given["patterns"], "--filter and --into exclude each other: the module says which tensors it wants"),
+        (into and device.startswith("meta"), "--device meta and --into exclude each other: nothing would be filled"),
+    )
+    for broken, message in rules:
+        if broken:
+            raise click.UsageError(message)
+    check_ranks(given)
+
+
+def check_ranks(given: Mapping[str, Any]) -> None:
+    rank, world_size = given["rank"], given["world_size"]
+    if (rank is None) != (world_size is None):
+        raise click.UsageError("--rank and --world-size are given together or not at all")
+    if rank is not None and rank >= world_size:
+        raise click.UsageError(f"--rank must be less than --world-size {world_size}, and is {rank}")
+
+
+def check_device(device: str | None) -> None:
+    """Refuse a device that torch does not know or does not have. Raises UsageError, or ClickException."""
+    import torch
+
+    if device is None:
+        return
+    try:
+        torch.device(device)
+    except RuntimeError as error:
+        raise click.BadParameter(f"{device!r} is no device: {error}", param_hint="--device") from error
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise click.ClickException(f"device {device!r} cannot be used here: {error}") from error
 
 
 def key_filter(patterns: Sequence[str]) -> Callable[[str], bool] | None:
@@ -53,25 +99,48 @@ def key_filter(patterns: Sequence[str]) -> Callable[[str], bool] | None:
 
 def reader_options(pairs: Sequence[str]) -> dict[str, Any]:
     """``name=value``, the value as JSON where it is JSON (true, 4), as text otherwise."""
-    options: dict[str, Any] = {}
+    given: dict[str, Any] = {}
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise click.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint="--option")
+        if name in given:
+            raise click.BadParameter(f"{name!r} is given twice", param_hint="--option")
         try:
-            options[name] = json.loads(value)
+            given[name] = json.loads(value)
         except json.JSONDecodeError:
-            options[name] = value
-    return options
+            given[name] = value
+    return given
 
 
-def imported(target: str | None) -> Callable[..., Any] | None:
+def imported(target: str | None, option: str) -> Callable[..., Any] | None:
+    """The callable ``module:attribute``, looked for in the current folder last of all."""
     if target is None:
         return None
     module, colon, attribute = target.partition(":")
     if not colon or not module or not attribute:
-        raise click.BadParameter(f"{target!r} is not MODULE:CALLABLE")
+        raise click.BadParameter(f"{target!r} is not MODULE:CALLABLE", param_hint=option)
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
     try:
-        return getattr(importlib.import_module(module), attribute)  # type: ignore[no-any-return]
+        found = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError) as error:
-        raise click.BadParameter(f"cannot import {target!r}: {error}") from error
+        raise click.BadParameter(f"cannot import {target!r}: {error}", param_hint=option) from error
+    if not callable(found):
+        raise click.BadParameter(f"{target!r} is {type(found).__name__}, which cannot be called", param_hint=option)
+    return _guarded(found, f"{option} {target}")
+
+
+def _guarded(function: Callable[..., Any], title: str) -> Callable[..., Any]:
+    """The user's code: its errors come with its own traceback, and what it prints is no part of our output."""
+
+    def call(*arguments: Any) -> Any:
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                return function(*arguments)
+        except Exception as error:
+            trace = error.__traceback__.tb_next if error.__traceback__ else None
+            click.echo("".join(traceback.format_exception(type(error), error, trace)), err=True, nl=False)
+            raise click.ClickException(f"{title} raised {type(error).__name__}: {error}") from error
+
+    return call

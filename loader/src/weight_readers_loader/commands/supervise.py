@@ -9,42 +9,41 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import mmap
 import os
 import signal
 import sys
 from collections.abc import Callable
 from typing import NoReturn
 
-_NOTE_BYTES = 8192
+from weight_readers_loader.commands import output
+from weight_readers_loader.commands.note import Note
+
 _PR_SET_PDEATHSIG = 1
 _SENT_BY_TERMINAL = 0x80  # SI_KERNEL: the whole foreground group has the signal already
 
-Note = Callable[[str], None]
 
-
-def supervise() -> Note:
+def supervise() -> Callable[[str], None]:
     """Go on in a child process; the parent waits, reports and exits with the child's code.
 
-    Returns, in the child only, a function that notes which file is being read. Where processes cannot fork it
-    returns without one, and nothing is supervised.
+    Returns, in the child only, a function that notes which file is being read. Where processes cannot fork or wait
+    for signals it returns without a child, and nothing is supervised.
     """
-    if not hasattr(os, "fork"):
+    if not (hasattr(os, "fork") and hasattr(signal, "sigwaitinfo")):
         return lambda path: None
-    note = mmap.mmap(-1, _NOTE_BYTES)
+    note, parent = Note(), os.getpid()
     waited_for = {signal.SIGINT, signal.SIGTERM, signal.SIGCHLD}
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waited_for)
     child = os.fork()
     if child:
-        _wait(child, waited_for, note)
-    _die_with_parent()
+        sys.exit(_wait(child, waited_for, note))
+    _die_with(parent)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
     signal.pthread_sigmask(signal.SIG_SETMASK, before)
-    return lambda path: _write(note, path)
+    return note.append
 
 
-def _interrupt(number: int, frame: object) -> None:
+def _interrupt(number: int, frame: object) -> NoReturn:
     """End the load in an orderly way, once: what comes while it cleans up is ignored."""
     for each in (signal.SIGINT, signal.SIGTERM):
         signal.signal(each, signal.SIG_IGN)
@@ -53,17 +52,18 @@ def _interrupt(number: int, frame: object) -> None:
     raise SystemExit(128 + number)
 
 
-def _wait(child: int, waited_for: set[signal.Signals], note: mmap.mmap) -> NoReturn:
-    interrupts = 0
+def _wait(child: int, waited_for: set[signal.Signals], note: Note) -> int:
+    """Pass the first request to stop on; end the child at the second. Returns the exit code of the command."""
+    asked: list[int] = []
     while True:
         info = signal.sigwaitinfo(waited_for)
         if info.si_signo == signal.SIGCHLD:
             done, status = os.waitpid(child, os.WNOHANG)
             if done:
-                _leave(status, note)
+                return _code(os.waitstatus_to_exitcode(status), asked, note)
             continue
-        interrupts += 1
-        if interrupts > 1:
+        asked.append(info.si_signo)
+        if len(asked) > 1:
             _send(child, signal.SIGKILL)
         elif info.si_code != _SENT_BY_TERMINAL:
             _send(child, info.si_signo)
@@ -74,17 +74,20 @@ def _send(child: int, number: int) -> None:
         os.kill(child, number)
 
 
-def _leave(status: int, note: mmap.mmap) -> NoReturn:
-    code = os.waitstatus_to_exitcode(status)
+def _code(code: int, asked: list[int], note: Note) -> int:
     if code >= 0:
-        sys.exit(code)
-    print(_story(-code, _read(note)), file=sys.stderr)  # noqa: T201 - the child's error, said for it
-    sys.exit(128 - code)
+        return code
+    if asked:
+        print("Killed", file=sys.stderr)  # noqa: T201 - the child's last word, said for it
+        return 128 + asked[0]
+    output.error(_story(-code, note))
+    return 128 - code
 
 
-def _story(number: int, path: str) -> str:
-    name = signal.Signals(number).name
-    where = f" while reading {path}" if path else ""
+def _story(number: int, note: Note) -> str:
+    files = note.files()
+    suspects = list(note.shrunk()) if number == signal.SIGBUS else []
+    where = ", ".join(suspects) or (files[-1][0] if files else "")
     why = {
         signal.SIGBUS: "the file shrank while it was mapped, or its storage failed. Load again once its writer has "
         "finished (replace files by rename, never in place), or pass --option copy=true to read without a mapping",
@@ -92,18 +95,16 @@ def _story(number: int, path: str) -> str:
         signal.SIGSEGV: "it touched memory it may not. With --option readonly=true tensors must not be written to",
     }
     reason = why.get(signal.Signals(number), "it did not end by itself")
-    return f"Error: the load died of {name} (signal {number}){where}: {reason}"
+    return (
+        f"the load died of {signal.Signals(number).name} (signal {number})"
+        + (f" while reading {where}" if where else "")
+        + f": {reason}"
+    )
 
 
-def _write(note: mmap.mmap, path: str) -> None:
-    data = os.fsencode(path)[: _NOTE_BYTES - 1]
-    note[: len(data) + 1] = data + b"\0"
-
-
-def _read(note: mmap.mmap) -> str:
-    return os.fsdecode(note[:].split(b"\0", 1)[0])
-
-
-def _die_with_parent() -> None:
+def _die_with(parent: int) -> None:
+    """A child must not go on reading for a parent that was killed."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it died before that was set
+            os._exit(128 + signal.SIGKILL)

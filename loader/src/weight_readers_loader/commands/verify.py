@@ -10,7 +10,8 @@ from typing import Any
 from weight_readers import CheckpointError, select_weight_reader
 from weight_readers_loader.digests import Verified, references, verify
 from weight_readers_loader.preflight import preflight
-from weight_readers_loader.resolve.layouts import Layout
+from weight_readers_loader.resolve import Layout
+from weight_readers_loader.wording import counted, some
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,14 +27,22 @@ class Verification:
 
     @property
     def ok(self) -> bool:
-        return not self.problems and not (self.contents and self.contents.unknown)
+        return not self.problems and self.unverified is None
+
+    @property
+    def unverified(self) -> str | None:
+        """What was to be compared with a digest and has none: to ask for a check that cannot be made is a failure."""
+        if self.contents is None or not self.contents.unknown:
+            return None
+        fix = "Pass --manifest FILE with their digests, as sha256sum writes it"
+        return f"no digest to verify {some(self.contents.unknown)} against. {fix}"
 
     def lines(self) -> list[str]:
-        files = len(self.layout.files) if self.layout else 0
+        files = counted(len(self.layout.files) if self.layout else 0, "file")
         lines = [f"notice: {notice}" for notice in self.notices]
         if not self.problems:
-            lines.append(f"headers: {self.tensors} tensors in {files} file{'s' * (files != 1)}, no problem found")
-        return [*lines, self._contents(), *([f"{len(self.problems)} problems"] if self.problems else [])]
+            lines.append(f"headers: {counted(self.tensors, 'tensor')} in {files}, no problem found")
+        return [*lines, self._contents(), *([counted(len(self.problems), "problem")] if self.problems else [])]
 
     def _contents(self) -> str:
         if self.contents is None:
@@ -41,14 +50,11 @@ class Verification:
             return f"contents: not verified; {offer}"
         if not self.contents.right and not self.contents.problems:
             return "contents: not verified: there is no digest for any file to verify against"
-        unknown = self.contents.unknown
-        rest = f", no digest for {len(unknown)}: {', '.join(unknown[:5])}" if unknown else ""
-        return f"contents: sha256 right for {len(self.contents.right)} files{rest}"
+        return f"contents: sha256 right for {counted(len(self.contents.right), 'file')}"
 
     def to_json(self) -> dict[str, Any]:
         contents = self.contents
         return {
-            "ok": self.ok,
             "files": list(self.layout.paths) if self.layout else [],
             "tensors": self.tensors,
             "errors": [problem.to_json() for problem in self.problems],
@@ -57,21 +63,16 @@ class Verification:
         }
 
 
-def verification(resolve: Callable[[], Layout], *, contents: bool, manifest: str | None) -> Verification:
+def verification(
+    resolve: Callable[[], Layout], *, strict: bool | None, contents: bool, manifest: str | None
+) -> Verification:
     """Check what ``resolve`` finds. Raises where no reader fits, or where ``manifest`` is none."""
     try:
         layout = resolve()
     except CheckpointError as error:
         return Verification(layout=None, tensors=0, problems=error.problems)
-    problems: tuple[CheckpointError, ...] = ()
-    notices, tensors = layout.notices, 0
-    reader = select_weight_reader(format=layout.format, schemes=frozenset({"file"}))
-    try:
-        checked = preflight(layout, reader, strict=False)
-        notices, tensors = checked.notices, len(checked.tensors)
-    except CheckpointError as error:
-        problems = error.problems
     digests = references(layout.files, manifest)
+    tensors, notices, problems = _headers(layout, strict)
     hashed = verify(layout.files, digests) if contents else None
     return Verification(
         layout=layout,
@@ -81,3 +82,13 @@ def verification(resolve: Callable[[], Layout], *, contents: bool, manifest: str
         contents=hashed,
         has_references=bool(digests),
     )
+
+
+def _headers(layout: Layout, strict: bool | None) -> tuple[int, tuple[str, ...], tuple[CheckpointError, ...]]:
+    reader = select_weight_reader(format=layout.format, schemes=frozenset({"file"}), strict=strict)
+    assert reader.selection is not None  # noqa: S101 - core sets it on every reader it makes
+    try:
+        checked = preflight(layout, reader, strict=reader.selection.strict)
+    except CheckpointError as error:
+        return len(error.partial), layout.notices, error.problems
+    return len(checked.tensors), checked.notices, ()

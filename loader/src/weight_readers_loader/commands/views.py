@@ -12,7 +12,8 @@ from rich.console import Console
 from rich.table import Table
 
 from weight_readers import TensorMeta
-from weight_readers_loader.report import size
+from weight_readers_loader.commands.output import text
+from weight_readers_loader.wording import counted, size, visible
 
 
 def console() -> Console:
@@ -21,14 +22,15 @@ def console() -> Console:
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    shown = [tuple(map(visible, row)) for row in rows]
     if not sys.stdout.isatty():
-        for row in rows:
-            print("  ".join(row))  # noqa: T201
+        for row in shown:
+            text("  ".join(row))
         return
-    shown = Table(*columns, box=None, pad_edge=False, header_style="bold")
-    for row in rows:
-        shown.add_row(*row)
-    console().print(shown)
+    drawn = Table(*columns, box=None, pad_edge=False, header_style="bold")
+    for row in shown:
+        drawn.add_row(*row)
+    console().print(drawn)
 
 
 def readers(report: Mapping[str, Any]) -> None:
@@ -49,9 +51,9 @@ def readers(report: Mapping[str, Any]) -> None:
     if rows:
         table(("reader", "formats", "schemes", "lifetime", "features", "from"), rows)
     else:
-        print(f"no weight reader is installed. {_first_install(report)}")  # noqa: T201
+        text(f"no weight reader is installed. {_first_install(report)}")
     for line in troubles(report):
-        print(line)  # noqa: T201
+        text(line)
 
 
 def _first_install(report: Mapping[str, Any]) -> str:
@@ -62,17 +64,21 @@ def _first_install(report: Mapping[str, Any]) -> str:
 
 def troubles(report: Mapping[str, Any]) -> list[str]:
     """One line for each reader that is there and cannot be used, and for each distribution at fault."""
-    lines = [f"broken: {name}: {entry['cause']}" for name, entry in report["broken"].items()]
+    lines = [f"broken: {name} ({_origin(entry)}): {entry['cause']}" for name, entry in report["broken"].items()]
     lines += [f"duplicate: {name}: {' and '.join(owners)}" for name, owners in report["duplicates"].items()]
     lines += [
         f"unusable: {name}: {_reason(entry)}"
         for name, entry in report["unusable"].items()
         if entry["code"] != "duplicate"
     ]
-    lines += [f"disabled: {name} (WEIGHT_READERS_DISABLE)" for name in report["disabled"]]
+    lines += [f"disabled: {name} ({_origin(e)}), by WEIGHT_READERS_DISABLE" for name, e in report["disabled"].items()]
     lines += [f"shadowed: {found}" for found in report["shadowed"]]
     lines += [f"unreadable distribution: {entry['location']}: {entry['cause']}" for entry in report["unreadable"]]
     return lines
+
+
+def _origin(entry: Mapping[str, Any]) -> str:
+    return " ".join(filter(None, (entry["distribution"], entry["version"])))
 
 
 def _reason(entry: Mapping[str, Any]) -> str:
@@ -81,8 +87,12 @@ def _reason(entry: Mapping[str, Any]) -> str:
 
 def tensors(metas: Sequence[TensorMeta]) -> None:
     """The result of ``inspect``: one line per tensor."""
-    rows = [(m.name, m.source_dtype, str(list(m.shape)), size(m.nbytes), m.file) for m in metas]
+    rows = [(m.name, _dtype(m), str(list(m.shape)), size(m.nbytes), m.file) for m in metas]
     table(("tensor", "dtype", "shape", "size", "file"), rows)
+
+
+def _dtype(meta: TensorMeta) -> str:
+    return f"{meta.source_dtype} (unknown)" if meta.dtype == "unknown" else meta.source_dtype
 
 
 def totals(metas: Sequence[TensorMeta], files: int) -> str:
@@ -92,5 +102,5 @@ def totals(metas: Sequence[TensorMeta], files: int) -> str:
         bytes_by[meta.source_dtype] += meta.nbytes
         count_by[meta.source_dtype] += 1
     by_dtype = ", ".join(f"{d}: {count_by[d]} ({size(n)})" for d, n in bytes_by.most_common())
-    plural = "" if files == 1 else "s"
-    return f"{len(metas)} tensors in {files} file{plural}, {size(bytes_by.total())}: {by_dtype or 'nothing'}"
+    tensors_in = f"{counted(len(metas), 'tensor')} in {counted(files, 'file')}"
+    return f"{tensors_in}, {size(bytes_by.total())}: {by_dtype or 'nothing'}"

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``explain``: the selection that a load would make, from the headers and without reading a tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from weight_readers import CheckpointError, NoSuitableReaderError, Selection, select_weight_reader
+from weight_readers_loader.chooser import Chooser
+from weight_readers_loader.preflight import preflight
+from weight_readers_loader.resolve import Layout
+from weight_readers_loader.wanted import Wanted
+from weight_readers_loader.wording import counted
+
+
+@dataclass(frozen=True, kw_only=True)
+class Explained:
+    layout: Layout
+    selection: Selection
+    doubt: str | None = None
+
+    def lines(self, reference: str) -> list[str]:
+        files = counted(len(self.layout.files), "file")
+        lines = [f"{reference}: {self.layout.format}, {files}", self.selection.explain()]
+        return lines + ([f"notice: {self.doubt}"] if self.doubt else [])
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "files": list(self.layout.paths),
+            "selection": self.selection.to_json(),
+            "notices": [self.doubt] if self.doubt else [],
+        }
+
+
+def explain(
+    layout: Layout,
+    *,
+    key_filter: Callable[[str], bool] | None,
+    device: str,
+    owned: bool,
+    into_existing: bool,
+    **asked: Any,
+) -> Explained:
+    """The same request that a load makes. ``asked``: the keyword arguments of `Chooser`."""
+    chooser = Chooser(format=layout.format, **asked)
+    needs, doubt = _needs(layout, key_filter)
+    kept = device.split(":")[0] == "cpu" and not into_existing
+    selection = chooser.explain(**needs, device=device, owned=owned, kept_on_host=kept, into_targets=into_existing)
+    return Explained(layout=layout, selection=selection, doubt=doubt)
+
+
+def _needs(layout: Layout, key_filter: Callable[[str], bool] | None) -> tuple[Mapping[str, Any], str | None]:
+    """What the headers ask of a reader; less where they cannot be read, and then why."""
+    try:
+        reader = select_weight_reader(format=layout.format, schemes=frozenset({"file"}))
+        checked = preflight(layout, reader, strict=False)
+    except (CheckpointError, NoSuitableReaderError) as error:
+        wanted = Wanted(tensors={}, whole=key_filter is None)
+        needs = {name: value for name, value in wanted.needs().items() if name != "bytes_wanted"}
+        return needs, None if isinstance(error, NoSuitableReaderError) else f"a load would end with: {error}"
+    return Wanted.of(checked.tensors, key_filter, restricted=checked.restricted).needs(), None

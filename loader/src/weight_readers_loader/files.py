@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of an open checkpoint, read group by group and watched meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from weight_readers import WeightReader
+from weight_readers_loader.streams import Stream, Totals, Update, by_file, delivered
+from weight_readers_loader.wanted import Wanted
+from weight_readers_loader.watch import Watch
+
+
+@dataclass(frozen=True, kw_only=True)
+class CheckpointFiles:
+    """``groups`` are the files that may be read in one go; ``on_file`` hears of each before its first tensor."""
+
+    groups: tuple[tuple[str, ...], ...]
+    watch: Watch
+    on_file: Callable[[str], None] | None = None
+
+    def read(self, reader: WeightReader, wanted: Wanted, device: str, on_progress: Update | None = None) -> Stream:
+        """Yield what is wanted, in the reader's order. Raises FileChangedError, and what `delivered` raises."""
+        totals = Totals(on_progress, wanted.nbytes)
+        for files in self.groups:
+            part = wanted.within(files)
+            if part.tensors:
+                yield from self._read(reader, files, part, device, totals)
+            totals.next_group()
+
+    def _read(self, reader: WeightReader, files: tuple[str, ...], part: Wanted, device: str, totals: Totals) -> Stream:
+        paths = dict.fromkeys(meta.file for meta in part.tensors.values())
+        for path in paths:
+            self.watch.check(path)
+        weights = reader.iter_weights(
+            files,
+            device=device,
+            key_filter=part.key_filter,
+            slices=part.slices or None,
+            on_progress=totals.update,
+        )
+        yield from by_file(delivered(weights, part, reader.info.name), part, self._opened)
+        self.watch.check_contents(paths)
+
+    def _opened(self, path: str) -> None:
+        # Checked once more: a reader opens its files one by one, and a shard may have been replaced meanwhile.
+        self.watch.check(path)
+        if self.on_file is not None:
+            self.on_file(path)

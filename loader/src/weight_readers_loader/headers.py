@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The headers of all files of a layout as a reader sees them, with all that is wrong and all that could be listed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from weight_readers import (
+    CheckpointError,
+    CheckpointMeta,
+    DuplicateTensorError,
+    FileMeta,
+    TensorMeta,
+    WeightReader,
+)
+from weight_readers_loader.resolve import Layout
+
+
+@dataclass(frozen=True, kw_only=True)
+class Headers:
+    """``located`` maps each path to its tensors; ``groups`` are the files that a reader takes in one go."""
+
+    located: Mapping[str, Mapping[str, TensorMeta]]
+    files: tuple[FileMeta, ...] = ()
+    groups: tuple[tuple[str, ...], ...] = ()
+    problems: tuple[CheckpointError, ...] = field(default=(), compare=False)
+
+
+def read_headers(layout: Layout, reader: WeightReader) -> Headers:
+    """Read them all. Raises no `CheckpointError`: those are in ``problems``, with what could be listed beside."""
+    if not layout.paths:
+        return Headers(located={})
+    together = _read([layout.paths], reader)
+    # An index says which of two tensors of one name counts; without one they are two checkpoints.
+    if layout.index is not None and any(isinstance(p, DuplicateTensorError) for p in together.problems):
+        return _read([(path,) for path in layout.paths], reader)
+    return together
+
+
+def names_in(path: str, reader: WeightReader) -> list[str]:
+    """The tensors of a file that is not part of the checkpoint: it may be as broken as it likes."""
+    try:
+        return list(reader.read_meta([path]))
+    except CheckpointError:
+        return []
+
+
+def _read(groups: Sequence[tuple[str, ...]], reader: WeightReader) -> Headers:
+    metas: list[CheckpointMeta] = []
+    problems: list[CheckpointError] = []
+    partial: list[TensorMeta] = []
+    for paths in groups:
+        try:
+            metas.append(reader.read_meta(paths))
+        except CheckpointError as error:
+            problems += error.problems
+            partial += error.partial
+    return Headers(
+        located=_located(groups, [*partial, *(tensor for meta in metas for tensor in meta.values())]),
+        files=tuple(file for meta in metas for file in meta.files),
+        groups=tuple(tuple(file.path for file in meta.files) for meta in metas),
+        problems=tuple(problems),
+    )
+
+
+def _located(groups: Iterable[Iterable[str]], tensors: Iterable[TensorMeta]) -> dict[str, dict[str, TensorMeta]]:
+    located: dict[str, dict[str, TensorMeta]] = {path: {} for paths in groups for path in paths}
+    for tensor in tensors:
+        located.setdefault(tensor.file, {})[tensor.name] = tensor
+    return located

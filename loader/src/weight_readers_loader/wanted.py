@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one operation wants of a checkpoint: which tensors, which part of each, and what that asks of a reader."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from weight_readers import Feature, TensorMeta, TensorSlice
+
+KeyFilter = Callable[[str], bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """``tensors`` are those to be read, and ``whole`` says that they are all that their files hold."""
+
+    tensors: Mapping[str, TensorMeta]
+    slices: Mapping[str, TensorSlice] = field(default_factory=dict)
+    whole: bool = True
+
+    @classmethod
+    def of(
+        cls,
+        tensors: Mapping[str, TensorMeta],
+        key_filter: KeyFilter | None = None,
+        slices: Mapping[str, TensorSlice] | None = None,
+        *,
+        restricted: bool = False,
+    ) -> Wanted:
+        """Ask ``key_filter`` once about each name; ``restricted`` files hold more than ``tensors``."""
+        kept = {name: meta for name, meta in tensors.items() if key_filter is None or key_filter(name)}
+        parts = {name: part for name, part in (slices or {}).items() if name in kept}
+        return cls(tensors=kept, slices=parts, whole=key_filter is None and not restricted)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(_nbytes(meta, self.slices.get(name)) for name, meta in self.tensors.items())
+
+    def needs(self) -> dict[str, Any]:
+        """The fields of a `Request` that follow from what is wanted."""
+        features = set() if self.whole else {Feature.KEY_FILTER}
+        return {
+            "needs": frozenset(features | ({Feature.SLICES} if self.slices else set())),
+            "dtypes": frozenset(meta.dtype for meta in self.tensors.values()),
+            "bytes_wanted": self.nbytes,
+        }
+
+    def within(self, files: Collection[str]) -> Wanted:
+        """The part of it that lies in ``files``."""
+        here = set(files)
+        tensors = {name: meta for name, meta in self.tensors.items() if meta.file in here}
+        slices = {name: part for name, part in self.slices.items() if name in tensors}
+        return Wanted(tensors=tensors, slices=slices, whole=self.whole)
+
+    @property
+    def key_filter(self) -> KeyFilter | None:
+        return None if self.whole else self.tensors.__contains__
+
+
+def _nbytes(meta: TensorMeta, part: TensorSlice | None) -> int:
+    if part is None:
+        return meta.nbytes
+    dim, start, stop = part.resolve(meta.shape)
+    return meta.nbytes * (stop - start) // meta.shape[dim] if meta.shape[dim] else 0
