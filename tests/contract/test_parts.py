@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Filters and slices: the part that was asked for, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from support.files import write_tensors
+from support.tensors import BITS, bits, tensor, write_shards
+
+from weight_readers import CheckpointError, Feature, MissingTensorError, TensorSlice, WeightReader
+from weight_readers.reader import ReadStats
+
+SHAPE = (4, 6, 8)
+BOUNDS = [(None, None), (0, 2), (1, 3), (2, None), (None, -1), (-2, None), (-99, 99), (3, 2), (9, 12), (1, 1)]
+
+
+@pytest.fixture(autouse=True)
+def _only_where_declared(reader: WeightReader) -> None:
+    if not {Feature.KEY_FILTER, Feature.SLICES} <= reader.info.features:
+        pytest.skip("not declared")
+
+
+def test_a_filter_is_asked_for_each_name_and_decides(reader: WeightReader, tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def wanted(name: str) -> bool:
+        asked.append(name)
+        return name.endswith("t1")
+
+    got = [name for name, _ in reader.iter_weights(write_shards(tmp_path, 3), key_filter=wanted)]
+    assert got == ["s1.t1", "s2.t1", "s3.t1"]
+    assert [f"s{shard}.t{number}" for shard in (1, 2, 3) for number in (0, 1)] == sorted(asked)
+
+
+def test_a_filter_that_wants_nothing_yields_nothing(reader: WeightReader, tmp_path: Path) -> None:
+    assert list(reader.iter_weights(write_shards(tmp_path, 2), key_filter=lambda name: False)) == []
+
+
+def test_an_error_in_the_filter_is_the_callers(reader: WeightReader, tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        list(reader.iter_weights(write_shards(tmp_path, 1), key_filter=lambda name: bool(1 // 0)))
+
+
+@pytest.mark.parametrize("dim", [0, 1, 2, -1, -3])
+def test_slices_agree_with_indexing_in_torch(reader: WeightReader, tmp_path: Path, dim: int) -> None:
+    for dtype in ("U8", "BF16", "F32", "C64", "U64", "F8_E4M3FNUZ"):
+        path = write_tensors(
+            tmp_path / f"{dtype}.safetensors", {"before": tensor("F64", 2), "x": tensor(dtype, *SHAPE)}
+        )
+        whole = dict(reader.iter_weights([path]))["x"]
+        for start, stop in BOUNDS:
+            index = [slice(None)] * 3
+            index[dim] = slice(start, stop)
+            ((_, part),) = reader.iter_weights(
+                [path],
+                key_filter=lambda name: name == "x",
+                slices={"x": TensorSlice(dim=dim, start=start, stop=stop)},
+            )
+            expected = whole.view(getattr(torch, f"int{BITS[dtype]}"))[tuple(index)]
+            assert (whole.dtype, expected.shape) == (part.dtype, part.shape)
+            assert bits(expected) == bits(part)
+
+
+def test_a_slice_leaves_the_other_tensors_whole(reader: WeightReader, tmp_path: Path) -> None:
+    shards = write_shards(tmp_path, 2)
+    got = dict(reader.iter_weights(shards, slices={"s1.t1": TensorSlice(dim=0, start=1, stop=2)}))
+    assert [tuple(t.shape) for t in got.values()] == [(3, 5), (1, 5), (3, 5), (3, 5)]
+
+
+@pytest.mark.parametrize(
+    ("part", "rows", "columns"),
+    [
+        (TensorSlice(dim=1, start=2, stop=6), slice(None), slice(1, 3)),
+        (TensorSlice(dim=1, start=-2), slice(None), slice(3, 4)),
+        (TensorSlice(dim=0, start=1, stop=3), slice(1, 3), slice(None)),
+        (TensorSlice(dim=1, start=3, stop=3), slice(None), slice(0, 0)),
+    ],
+)
+def test_a_slice_of_pairs_counts_logical_elements(
+    reader: WeightReader, tmp_path: Path, part: TensorSlice, rows: slice, columns: slice
+) -> None:
+    path = write_tensors(tmp_path / "m.safetensors", {"x": tensor("F4", 4, 8)})
+    whole = dict(reader.iter_weights([path]))["x"].view(torch.uint8)
+    ((_, got),) = reader.iter_weights([path], slices={"x": part})
+    assert torch.float4_e2m1fn_x2 == got.dtype
+    assert whole[rows, columns].tolist() == got.view(torch.uint8).tolist()
+
+
+def test_a_slice_inside_a_byte_is_refused_before_the_first_tensor(reader: WeightReader, tmp_path: Path) -> None:
+    path = write_tensors(tmp_path / "m.safetensors", {"a": tensor("U8", 1), "x": tensor("F4", 4, 8)})
+    with pytest.raises(ValueError, match="'x'"):
+        next(iter(reader.iter_weights([path], slices={"x": TensorSlice(dim=1, start=1, stop=4)})))
+
+
+def test_a_slice_of_a_tensor_that_is_not_there_is_refused_before_the_first(
+    reader: WeightReader, tmp_path: Path
+) -> None:
+    shards = write_shards(tmp_path, 2)
+    with pytest.raises(MissingTensorError) as caught:
+        next(iter(reader.iter_weights(shards, slices={"s1.t0": TensorSlice(dim=0), "nobody": TensorSlice(dim=0)})))
+    assert caught.value.tensor == "nobody"
+
+
+@pytest.mark.parametrize("dim", [2, -3])
+def test_a_dimension_that_the_tensor_lacks_is_refused_before_the_first_tensor(
+    reader: WeightReader, tmp_path: Path, dim: int
+) -> None:
+    with pytest.raises(IndexError, match=r"s1\.t1"):
+        next(iter(reader.iter_weights(write_shards(tmp_path, 1), slices={"s1.t1": TensorSlice(dim=dim)})))
+
+
+def test_a_scalar_has_no_dimension_to_slice(reader: WeightReader, tmp_path: Path) -> None:
+    path = write_tensors(tmp_path / "m.safetensors", {"x": tensor("F32")})
+    with pytest.raises(IndexError, match="'x'"):
+        next(iter(reader.iter_weights([path], slices={"x": TensorSlice(dim=0)})))
+
+
+def test_what_is_no_slice_is_refused(reader: WeightReader, tmp_path: Path) -> None:
+    with pytest.raises((TypeError, ValueError, CheckpointError)):
+        next(iter(reader.iter_weights(write_shards(tmp_path, 1), slices={"s1.t0": (0, 1, 2)})))  # type: ignore[dict-item]
+
+
+def test_progress_of_a_slice_counts_the_bytes_of_the_slice(reader: WeightReader, tmp_path: Path) -> None:
+    calls: list[ReadStats] = []
+    slices = {"s1.t0": TensorSlice(dim=1, start=1, stop=3)}
+    list(reader.iter_weights(write_shards(tmp_path, 1), slices=slices, on_progress=calls.append))
+    assert (calls[-1].bytes_wanted, calls[-1].bytes_read) == (24 + 60, 24 + 60)
