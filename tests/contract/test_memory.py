@@ -94,11 +94,6 @@ def test_tensors_outlive_generator_reader_and_file_name(reader: WeightReader, tm
     assert {kept[0][0]: expected[kept[0][0]]} == contents(kept)
 
 
-@pytest.fixture
-def choice_reader(reader: WeightReader) -> WeightReader:
-    return reader
-
-
 def test_two_passes_do_not_share_what_is_written(reader: WeightReader, tmp_path: Path) -> None:
     if reader.info.writes is Writes.READ_ONLY:
         pytest.skip("read-only tensors")

@@ -12,10 +12,10 @@ import torch
 from weight_readers import ReadStats
 from weight_readers.reader import Progress
 from weight_readers_mmap import tensors
-from weight_readers_mmap.plan import FilePlan, Wanted, pages_of
 from weight_readers_mmap.prefetch import ReadAhead
 from weight_readers_mmap.segments import segments
 from weight_readers_mmap.source import Source
+from weight_readers_safetensors import FilePlan, Wanted
 
 
 class _Place(NamedTuple):
@@ -65,8 +65,9 @@ class Pass:
 
     def _segment(self, run: Sequence[Wanted], file: int, source: Source) -> Iterator[tuple[str, torch.Tensor]]:
         """The tensors of one segment. Neither they nor the mapping are held here once they were handed out."""
-        if self._ahead is None and self._plans[file].partial:
-            source.will_need(pages_of(run))
+        plan = self._plans[file]
+        if self._ahead is None and plan.partial:
+            source.will_need(plan._replace(wanted=run).pages())
         begin, end = run[0].begin, run[-1].end
         mapped, base = (None, begin) if self._copy or begin == end else source.map(begin, end)
         place = _Place(file, source, mapped, base)

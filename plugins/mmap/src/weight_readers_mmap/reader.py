@@ -14,10 +14,8 @@ import torch
 from weight_readers import CheckpointMeta, Feature, Lifetime, ReaderInfo, Selection, TensorSlice, Writes
 from weight_readers.reader import Files, KeyFilter, Progress
 from weight_readers_mmap.passes import Pass
-from weight_readers_mmap.plan import plan
 from weight_readers_mmap.plugin import INFO
-from weight_readers_mmap.source import State
-from weight_readers_safetensors import natural_order, read_headers
+from weight_readers_safetensors import State, natural_order, plan, read_headers
 
 MAX_PREFETCH_THREADS = 64
 

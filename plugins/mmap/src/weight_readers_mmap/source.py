@@ -9,10 +9,10 @@ import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from types import TracebackType
-from typing import NamedTuple
 
 from weight_readers import FileChangedError, TruncatedFileError, UnreadableFileError
 from weight_readers_mmap.mapping import map_private
+from weight_readers_safetensors import State
 
 PAGE_BYTES = mmap.ALLOCATIONGRANULARITY
 # The kernel caps one request at the device's read-ahead window or its largest transfer, whichever is more, and
@@ -24,17 +24,6 @@ _AGAIN = "Load again once its writer has finished; replace files by rename, neve
 
 ReadAt = Callable[[memoryview, int], int]
 """Reads at an offset into a buffer, as much as it likes; returns the count, 0 at the end of the file."""
-
-
-class State(NamedTuple):
-    """What shows that a file was written to. Not the inode: some FUSE file systems number anew on each look-up."""
-
-    nbytes: int
-    mtime_ns: int
-
-    @classmethod
-    def of(cls, status: os.stat_result) -> State:
-        return cls(status.st_size, status.st_mtime_ns)
 
 
 class Source:

@@ -6,8 +6,8 @@ from __future__ import annotations
 import torch
 
 from weight_readers_mmap.mapping import memory_at
-from weight_readers_mmap.plan import Wanted
 from weight_readers_mmap.source import Source
+from weight_readers_safetensors import Wanted
 
 
 def empty(wanted: Wanted) -> torch.Tensor:
