@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import math
+import mmap
+import os
 import random
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -13,7 +16,7 @@ from typing import Any
 
 import torch
 
-from support.files import write_tensors
+from support.files import entry, write_safetensors, write_tensors
 
 BITS = {
     "BOOL": 8,
@@ -86,3 +89,20 @@ def read_all(name: str, modes: Iterable[Mapping[str, Any]], paths: list[str]) ->
 
     select = partial(weight_readers.select_weight_reader, requested=name, format="safetensors", strict=True)
     return [{key: bits(t) for key, t in select(options=options).iter_weights(paths)} for options in modes]
+
+
+def write_sparse(path: Path, sizes: Mapping[str, int]) -> dict[str, tuple[int, int]]:
+    """Write U8 tensors of zeros that take no room on disk; returns where each begins and ends in the file.
+
+    The data section begins at a page, so that tensors of whole pages share none.
+    """
+    header, end = {}, 0
+    for name, size in sizes.items():
+        header[name] = entry("U8", [size], end, end + size)
+        end += size
+    encoded = json.dumps(header).encode()
+    encoded += b" " * (-(8 + len(encoded)) % mmap.PAGESIZE)
+    start = 8 + len(encoded)
+    write_safetensors(path, encoded)
+    os.truncate(path, start + end)
+    return {name: (start + each["data_offsets"][0], start + each["data_offsets"][1]) for name, each in header.items()}

@@ -11,9 +11,11 @@ from __future__ import annotations
 import ctypes
 import mmap
 import os
+import sys
 import weakref
 
-_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0)
+# Python has no name for it before 3.13. The number is that of x86 and ARM; a private mapping ignores unknown flags.
+_NORESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000 if sys.platform == "linux" else 0)
 _FAILED = ctypes.c_void_p(-1).value
 _WRITABLE_VIEW = 0x200  # PyBUF_WRITE of CPython's object.h
 

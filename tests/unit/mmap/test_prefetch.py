@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from support.measure import cached_bytes, cached_pages, evict, nothing_left_open, pages_spanned
+from support.tensors import noise
+
+from weight_readers import FileChangedError, UnreadableFileError
+from weight_readers_mmap.prefetch import CHUNK_BYTES, ReadAhead
+from weight_readers_safetensors import FilePlan, State
+
+MIB = 1 << 20
+Plans = Callable[..., FilePlan]
+
+
+@pytest.fixture(autouse=True)
+def _ends() -> Iterator[None]:
+    """Whatever happens, no thread and no descriptor outlives a test."""
+    with nothing_left_open():
+        yield
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "file"
+    path.write_bytes(noise(MIB) * 48)
+    evict(path)
+    return path
+
+
+def settled(path: Path, expected: int) -> int:
+    """The cached bytes once there are as many as expected, and after some rest in which more could come."""
+    deadline = time.monotonic() + 20
+    while cached_bytes(path) < expected and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.1)
+    return cached_bytes(path)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_threads_stay_within_their_window_of_a_slow_consumer(path: Path, file_plan: Plans, threads: int) -> None:
+    plans = [file_plan(path, *((at * MIB, (at + 1) * MIB) for at in range(48)))]
+    with closing(ReadAhead(plans, threads=threads, window=2 * CHUNK_BYTES)) as ahead:
+        assert settled(path, 8 * MIB) == 8 * MIB
+        ahead.need(0, 1 * MIB)
+        assert settled(path, 12 * MIB) == 12 * MIB
+        ahead.need(0, 20 * MIB)
+        assert settled(path, 28 * MIB) == 28 * MIB
+
+
+def test_what_was_needed_is_cached_when_need_returns_even_beyond_the_window(path: Path, file_plan: Plans) -> None:
+    plans = [file_plan(path, (0, 3 * MIB), (3 * MIB, 40 * MIB), (40 * MIB, 48 * MIB))]
+    with closing(ReadAhead(plans, threads=2, window=1)) as ahead:
+        ahead.need(0, 40 * MIB)
+        assert cached_bytes(path) == 40 * MIB
+        ahead.need(0, 48 * MIB)
+        assert cached_bytes(path) == 48 * MIB
+
+
+def test_only_the_pages_of_the_ranges_are_read(path: Path, file_plan: Plans) -> None:
+    spans = [(100, 5000), (7 * MIB + 1, 12 * MIB + 3), (30 * MIB, 30 * MIB + 1)]
+    with closing(ReadAhead([file_plan(path, *spans)], threads=3)) as ahead:
+        ahead.need(0, 30 * MIB + 1)
+    expected = set().union(*(pages_spanned(*span) for span in spans))
+    assert expected == {number for number, cached in enumerate(cached_pages(path)) if cached}
+
+
+def test_closing_stops_the_threads(path: Path, file_plan: Plans) -> None:
+    before = threading.active_count()
+    ahead = ReadAhead([file_plan(path, (0, 48 * MIB))], threads=4, window=CHUNK_BYTES)
+    assert before + 4 == threading.active_count()
+    ahead.close()
+    assert before == threading.active_count()
+    assert cached_bytes(path) // CHUNK_BYTES * CHUNK_BYTES == CHUNK_BYTES
+
+
+def test_no_more_threads_than_chunks(path: Path, file_plan: Plans) -> None:
+    before = threading.active_count()
+    with closing(ReadAhead([file_plan(path, (0, 5 * MIB))], threads=64, window=0)):
+        assert before + 2 == threading.active_count()
+
+
+def test_nothing_to_read_is_no_trouble(path: Path, file_plan: Plans) -> None:
+    with closing(ReadAhead([], threads=2)):
+        pass
+    with closing(ReadAhead([file_plan(path, (5, 5))], threads=2)) as ahead:
+        ahead.need(0, 5)
+
+
+def test_a_read_error_is_raised_where_the_consumer_waits(path: Path, file_plan: Plans) -> None:
+    # Nothing is mapped at address 0 of a process, and reading there is an I/O error.
+    plans = [file_plan(path, (0, 8 * MIB)), file_plan("/proc/self/mem", (0, 4096)), file_plan(path, (8 * MIB, 9 * MIB))]
+    with closing(ReadAhead(plans, threads=1)) as ahead:
+        with pytest.raises(UnreadableFileError) as caught:
+            ahead.need(1, 4096)
+        assert ("/proc/self/mem", os.strerror(5)) == (caught.value.path, caught.value.found)
+        with pytest.raises(UnreadableFileError):
+            ahead.need(2, 9 * MIB)
+    assert cached_bytes(path) == 8 * MIB, "the first failure cancels the rest"
+
+
+def test_an_error_of_any_kind_reaches_the_consumer(file_plan: Plans) -> None:
+    ahead = ReadAhead([file_plan("a path with a NUL\0", (0, 1))], threads=2)
+    with closing(ahead), pytest.raises(ValueError, match="null byte"):
+        ahead.need(0, 1)
+
+
+def test_a_file_that_is_gone_or_another_is_left_to_the_consumer(path: Path, file_plan: Plans) -> None:
+    """Who maps a file keeps it open, whatever its name leads to by now."""
+    other = file_plan(path, (0, MIB))._replace(state=State(1, 1))
+    with closing(ReadAhead([other, file_plan(path.with_name("gone"), (0, 1))], threads=1)) as ahead:
+        ahead.need(0, MIB)
+        ahead.need(1, 1)
+    assert cached_bytes(path) == 0
+
+
+def test_a_file_that_is_cut_is_said_in_time(path: Path, file_plan: Plans) -> None:
+    plans = [file_plan(path, (0, MIB), (MIB, 48 * MIB))]
+    with closing(ReadAhead(plans, threads=1, window=0)) as ahead:
+        ahead.need(0, MIB)
+        os.truncate(path, MIB)
+        os.utime(path, (5, 5))
+        with pytest.raises((FileChangedError, ValueError), match="file"):
+            ahead.need(0, 48 * MIB)
