@@ -13,7 +13,7 @@ from support.wheels import build_wheelhouse
 
 @pytest.fixture(scope="session")
 def wheelhouse(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Our wheels and their dependencies. Building needs hatchling from an index; installing needs nothing."""
+    """Our wheels and all that they depend on, from an index or pip's cache."""
     return build_wheelhouse(tmp_path_factory.mktemp("wheelhouse"))
 
 

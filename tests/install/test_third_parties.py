@@ -65,17 +65,17 @@ def test_two_distributions_of_one_name_are_an_error_on_use_and_the_neighbour_goe
 
 
 BROKEN: Mapping[str, tuple[str, str, str]] = {
-    "import error": ("raise ImportError('libacme.so')", "PluginLoadError", "ImportError: libacme.so"),
-    "value error": ("raise ValueError('abi')", "PluginLoadError", "ValueError: abi"),
+    "import_error": ("raise ImportError('libacme.so')", "PluginLoadError", "ImportError: libacme.so"),
+    "value_error": ("raise ValueError('abi')", "PluginLoadError", "ValueError: abi"),
     "exit": ("raise SystemExit('no licence')", "PluginLoadError", "SystemExit: no licence"),
-    "syntax error": ("def oops(:", "PluginLoadError", "SyntaxError"),
-    "missing backend": ("import acme_backend", "PluginLoadError", "it imports 'acme_backend', which is not installed"),
-    "misspelt hook": (
+    "syntax_error": ("def oops(:", "PluginLoadError", "SyntaxError"),
+    "missing_backend": ("import acme_backend", "PluginLoadError", "it imports 'acme_backend', which is not installed"),
+    "misspelt_hook": (
         HEALTHY + "\n@hookimpl\ndef weight_readers_chek(request): ...\n",
         "PluginContractError",
         "unknown hook 'weight_readers_chek'",
     ),
-    "newer api": (
+    "newer_api": (
         HEALTHY.replace("lifetime=", "api_version=2, lifetime="),
         "PluginVersionError",
         "it was written for API version 2, and this core speaks 1",
@@ -83,62 +83,87 @@ BROKEN: Mapping[str, tuple[str, str, str]] = {
 }
 
 
-@pytest.mark.parametrize("fault", BROKEN)
+def distribution(reader: str) -> str:
+    return f"{reader.replace('_', '-')}-reader"
+
+
+@pytest.fixture(scope="module")
+def bad_neighbourhood(wheelhouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Venv:
+    """Core, one healthy third party, and every broken one beside it."""
+    wheels = tmp_path_factory.mktemp("wheels")
+    venv = Venv.create(tmp_path_factory.mktemp("bad") / "venv", wheelhouse)
+    broken = [
+        wheel(
+            wheels, f"{reader.replace('_', '-')}-reader", source=source.replace("'acme'", repr(reader)), reader=reader
+        )
+        for reader, (source, _, _) in BROKEN.items()
+    ]
+    venv.install("weight-readers", healthy_neighbour(wheels), *broken)
+    return venv
+
+
+@pytest.mark.parametrize("reader", BROKEN)
 def test_a_broken_plugin_is_listed_is_an_error_when_named_and_hurts_nobody_else(
-    core: Venv, tmp_path: Path, fault: str
+    bad_neighbourhood: Venv, reader: str
 ) -> None:
-    source, kind, cause = BROKEN[fault]
-    core.install(wheel(tmp_path, source=source), healthy_neighbour(tmp_path))
-    seen = core.run(
-        """
+    _, kind, cause = BROKEN[reader]
+    names, chosen, broken, raised = bad_neighbourhood.run(
+        f"""
         names = weight_readers.available_reader_names()
         chosen = weight_readers.select_weight_reader(format="safetensors").info.name
         broken = weight_readers.registry_report()["broken"]
         try:
-            weight_readers.select_weight_reader(requested="acme", strict=True)
+            weight_readers.select_weight_reader(requested={reader!r}, strict=True)
         except ImportError as error:
             raised = [type(error).__name__, str(error)]
         say([names, chosen, broken, raised])
         """
     ).json
-    names, chosen, broken, raised = seen
     assert names == ["neighbour"]
     assert chosen == "neighbour"
-    assert list(broken) == ["acme"]
-    assert broken["acme"]["error"] == raised[0] == kind
-    assert cause in broken["acme"]["cause"]
+    assert sorted(broken) == sorted(BROKEN)
+    assert broken[reader]["error"] == raised[0] == kind
+    assert cause in broken[reader]["cause"]
     assert cause in raised[1]
-    assert "acme-reader 1.0" in raised[1]
-    assert "Traceback" in broken["acme"]["traceback"]
+    assert f"{distribution(reader)} 1.0" in raised[1]
+    assert "Traceback" in broken[reader]["traceback"]
 
 
-def test_a_nameless_dist_info_hurts_nobody(core: Venv, tmp_path: Path) -> None:
-    core.install(healthy_neighbour(tmp_path))
-    nameless = core.site_packages / "nameless-1.0.dist-info"
-    nameless.mkdir()
-    (nameless / "entry_points.txt").write_text("[console_scripts]\nx = y:z\n")
-    assert core.names() == ["neighbour"]
+def bad_metadata(venv: Venv, entry_points: str, metadata: str | None) -> Path:
+    """Write the metadata of a package that no installer would have written."""
+    folder = venv.site_packages / "malformed-1.0.dist-info"
+    folder.mkdir(exist_ok=True)
+    (folder / "entry_points.txt").write_text(entry_points)
+    (folder / "METADATA").write_text(metadata or "")
+    if metadata is None:
+        (folder / "METADATA").unlink()
+    return folder
+
+
+NAMED = "Metadata-Version: 2.1\nName: malformed\nVersion: 1.0\n"
 
 
 @pytest.mark.parametrize(
-    "text", ["[console_scripts]\nno equals sign\n", "stray = before any group\n", "[weight_readers"]
+    ("entry_points", "metadata"),
+    [
+        ("[console_scripts]\nx = y:z\n", None),
+        ("[console_scripts]\nx = y:z\n", "Version: 1.0\n"),
+        ("[console_scripts]\nno equals sign\n", NAMED),
+        ("stray = before any group\n", NAMED),
+        ("[weight_readers", NAMED),
+    ],
+    ids=["no metadata", "nameless", "no equals sign", "no group", "no bracket"],
 )
-def test_malformed_entry_points_hurt_nobody(core: Venv, tmp_path: Path, text: str) -> None:
-    core.install(healthy_neighbour(tmp_path))
-    malformed = core.site_packages / "malformed-1.0.dist-info"
-    malformed.mkdir()
-    (malformed / "METADATA").write_text("Metadata-Version: 2.1\nName: malformed\nVersion: 1.0\n")
-    (malformed / "entry_points.txt").write_text(text)
-    assert core.names() == ["neighbour"]
+def test_bad_metadata_of_an_unrelated_package_hurts_nobody(
+    bad_neighbourhood: Venv, entry_points: str, metadata: str | None
+) -> None:
+    bad_metadata(bad_neighbourhood, entry_points, metadata)
+    assert bad_neighbourhood.names() == ["neighbour"]
 
 
-def test_the_stock_way_to_list_entry_points_fails_where_ours_does_not(core: Venv, tmp_path: Path) -> None:
+def test_the_stock_way_to_list_entry_points_fails_where_ours_does_not(bad_neighbourhood: Venv) -> None:
     """Why the registry walks the distributions itself; once this passes in importlib_metadata it need not."""
-    core.install(healthy_neighbour(tmp_path))
-    malformed = core.site_packages / "malformed-1.0.dist-info"
-    malformed.mkdir()
-    (malformed / "METADATA").write_text("Metadata-Version: 2.1\nName: malformed\nVersion: 1.0\n")
-    (malformed / "entry_points.txt").write_text("[console_scripts]\nno equals sign\n")
+    bad_metadata(bad_neighbourhood, "[console_scripts]\nno equals sign\n", NAMED)
     stock = "import importlib_metadata; refused(lambda: list(importlib_metadata.entry_points(group='weight_readers')))"
-    assert core.run(stock).json[0] in ("TypeError", "ValueError")
-    assert core.names() == ["neighbour"]
+    assert bad_neighbourhood.run(stock).json[0] in ("TypeError", "ValueError")
+    assert bad_neighbourhood.names() == ["neighbour"]

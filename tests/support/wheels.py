@@ -22,12 +22,14 @@ def our_distributions() -> list[Path]:
 
 
 def build_wheelhouse(folder: Path) -> Path:
-    """Build our wheels and gather all that they depend on, so that installs need no index."""
+    """Build our wheels and gather all that they depend on, from an index or pip's cache; installs need neither."""
     core, *others = our_distributions()
     # pip before 23.3 resolves the extras of the first requirement only, so core[all] leads.
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--constraint", str(ROOT / "constraints.txt")]
+    # The build backend is the one of this environment (requirements-dev.txt): no index is asked for it.
+    options = ["--no-build-isolation", "--quiet", "--constraint", str(ROOT / "constraints.txt")]
+    command = [sys.executable, "-m", "pip", "wheel"]
     wanted = [f"{core}[all]", *map(str, others)]
-    done = subprocess.run([*command, "--wheel-dir", str(folder), *wanted], capture_output=True, text=True)
+    done = subprocess.run([*command, *options, "--wheel-dir", str(folder), *wanted], capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"the wheelhouse could not be built:\n{done.stderr}")
     return folder

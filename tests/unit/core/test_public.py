@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import doctest
 import inspect
 import os
 import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from support.plugins import Site
@@ -167,3 +169,9 @@ def test_core_never_imports_a_backend_by_name() -> None:
             with open(os.path.join(package, name), encoding="utf-8") as file:
                 imported = re.findall(r"^(?:from|import) (\w+)", file.read(), re.MULTILINE)
             assert set(imported) - set(sys.stdlib_module_names) <= ALLOWED, name
+
+
+def test_the_example_of_the_readme_runs_and_prints_what_it_shows() -> None:
+    readme = Path(__file__).parents[3] / "core" / "README.md"
+    failed, tried = doctest.testfile(str(readme), module_relative=False)
+    assert (failed, tried > 3) == (0, True)
