@@ -68,11 +68,15 @@ class Pass:
         plan = self._plans[file]
         if self._ahead is None and plan.partial:
             source.will_need(plan._replace(wanted=run).pages())
-        begin, end = run[0].begin, run[-1].end
-        mapped, base = (None, begin) if self._copy or begin == end else source.map(begin, end)
-        place = _Place(file, source, mapped, base)
+        place = _Place(file, source, *self._map(run, source))
         for wanted in run:
             yield wanted.name, self._tensor(wanted, place)
+
+    def _map(self, run: Sequence[Wanted], source: Source) -> tuple[memoryview | None, int]:
+        begin, end = run[0].begin, run[-1].end
+        if self._copy or begin == end:
+            return None, begin
+        return source.map(begin, end, tensor=run[0].name if len(run) == 1 else None)
 
     def _tensor(self, wanted: Wanted, place: _Place) -> torch.Tensor:
         if self._ahead is not None:

@@ -72,15 +72,16 @@ class Source:
                 fix=_AGAIN,
             )
 
-    def map(self, begin: int, end: int) -> tuple[memoryview, int]:
+    def map(self, begin: int, end: int, *, tensor: str | None = None) -> tuple[memoryview, int]:
         """Map the bytes from ``begin`` to ``end > begin``; returns the mapping and the file offset it begins at."""
         base = begin - begin % PAGE_BYTES
         try:
             return map_private(self._descriptor, base, end - base, readonly=self._readonly), base
         except OSError as error:
             raise UnreadableFileError(
-                f"cannot map {end - base} bytes of the file",
+                f"cannot map {end - begin} bytes of the file",
                 path=self.path,
+                tensor=tensor,
                 found=error.strerror,
                 fix=_mapping_fix(error, readonly=self._readonly),
             ) from error
