@@ -59,7 +59,7 @@ SCHEMA = {
 ERRORS = {
     name
     for name, kind in inspect.getmembers(errors, inspect.isclass)
-    if kind.__module__ == errors.__name__ and not name.startswith("_")
+    if issubclass(kind, BaseException) and kind.__module__.startswith("weight_readers.")
 }
 
 
