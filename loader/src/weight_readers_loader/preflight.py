@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from weight_readers import (
@@ -67,7 +67,7 @@ def preflight(layout: Layout, reader: WeightReader, *, strict: bool) -> Prefligh
     headers = read_headers(layout, reader)
     problems = [*layout.problems, *headers.problems]
     if layout.index is not None:
-        problems += _index_problems(layout, layout.index, headers)
+        problems += _index_problems(layout, layout.index, headers, strays)
     tensors = _chosen(headers, layout)
     problems += [] if problems else _empty_weights(layout, tensors)
     doubts = _doubts(layout, headers, strays)
@@ -99,7 +99,9 @@ def _paths(layout: Layout) -> dict[str, str]:
     return {file.name: file.path for file in layout.files}
 
 
-def _index_problems(layout: Layout, index: Index, headers: Headers) -> Iterator[CheckpointError]:
+def _index_problems(
+    layout: Layout, index: Index, headers: Headers, strays: Mapping[str, Collection[str]]
+) -> Iterator[CheckpointError]:
     """One problem for each file that lacks tensors, however many; a file with a problem of its own has that one."""
     paths = _paths(layout)
     sound = {paths[shard] for shard in index.shards if shard in paths} - {p.path for p in headers.problems}
@@ -109,11 +111,11 @@ def _index_problems(layout: Layout, index: Index, headers: Headers) -> Iterator[
         if path in sound and name not in headers.located[path]:
             lacking[path].append(name)
     for path, names in lacking.items():
-        yield _lacks(path, names, index, headers)
+        yield _lacks(path, names, index, {**headers.located, **strays})
 
 
-def _lacks(path: str, names: Sequence[str], index: Index, headers: Headers) -> CheckpointError:
-    elsewhere = [other for other, tensors in headers.located.items() if names[0] in tensors]
+def _lacks(path: str, names: Sequence[str], index: Index, held: Mapping[str, Collection[str]]) -> CheckpointError:
+    elsewhere = [other for other, tensors in held.items() if names[0] in tensors]
     more = f" (and {len(names) - 1} more)" if names[1:] else ""
     return MissingTensorError(
         f"the index names a tensor that its file does not have{more}",

@@ -14,6 +14,7 @@ from tqdm import tqdm
 from weight_readers import ReadStats
 
 _STEPS = 10
+_USUAL_WINDOW = (80, 24)
 
 
 class ProgressBar(Protocol):
@@ -66,7 +67,17 @@ class _Quiet(tqdm):  # type: ignore[type-arg]
 
 class _Bar(_Silent):
     def __init__(self, label: str, total: int, stream: TextIO) -> None:
-        self._bar = _Quiet(desc=label, total=total, unit="B", unit_scale=True, unit_divisor=1024, file=stream)
+        columns, lines = _window(stream)
+        self._bar = _Quiet(
+            desc=label,
+            total=total,
+            unit="B",
+            unit_scale=True,
+            unit_divisor=1024,
+            file=stream,
+            ncols=columns,
+            nrows=lines,
+        )
 
     def update(self, stats: ReadStats) -> None:
         self._bar.update(stats.bytes_read - self._bar.n)
@@ -75,6 +86,15 @@ class _Bar(_Silent):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._bar.close()
+
+
+def _window(stream: TextIO) -> tuple[int, int]:
+    """The size of the terminal. Some (``docker exec -t``) have none, and tqdm would draw nothing there."""
+    try:
+        found = os.get_terminal_size(stream.fileno())
+    except (OSError, ValueError):
+        return _USUAL_WINDOW
+    return found.columns or _USUAL_WINDOW[0], found.lines or _USUAL_WINDOW[1]
 
 
 class _Lines(_Silent):

@@ -165,3 +165,96 @@ def test_aliases_fill_a_missing_name_only_when_asked(tmp_path: Path) -> None:
     report = open_checkpoint(tmp_path).load_into(target, resolve_aliases=True)
     assert target["head"].tolist() == [7.0]
     assert report.aliases == {"head": "embed"}
+
+
+def meta_module(*names: str) -> nn.Module:
+    module = nn.Module()
+    for name in names:
+        module.register_parameter(name, nn.Parameter(torch.empty(1, device="meta")))
+    return module
+
+
+def test_one_tensor_that_fills_two_untied_parameters_is_not_shared_by_them(tmp_path: Path) -> None:
+    """Training one would change the other."""
+    write_tensors(tmp_path / "model.safetensors", {"embed": ("F32", [1], floats(7))}, head="embed")
+    module = meta_module("embed", "head")
+    open_checkpoint(tmp_path).load_into(module, resolve_aliases=True)
+    with torch.no_grad():
+        module.embed.add_(1)
+    assert (module.embed.item(), module.head.item()) == (8, 7)
+
+
+def test_a_module_that_is_half_on_meta_is_filled_in_both_ways(tmp_path: Path) -> None:
+    save(tmp_path, a=[1], b=[2])
+    module = meta_module("a")
+    module.b = nn.Parameter(torch.zeros(1))
+    kept = module.b
+    report = open_checkpoint(tmp_path).load_into(module)
+    assert module.b is kept
+    assert (module.a.item(), module.b.item()) == (1, 2)
+    assert not report.selection.request.into_targets
+
+
+def test_a_meta_module_is_filled_by_owned_tensors_when_asked(tmp_path: Path) -> None:
+    path = save(tmp_path, a=[1])
+    module = meta_module("a")
+    open_checkpoint(tmp_path).load_into(module, owned=True)
+    path.write_bytes(b"\xff" * path.stat().st_size)
+    assert module.a.item() == 1
+
+
+def test_names_left_out_of_a_meta_module_stay_on_meta_and_are_said(tmp_path: Path) -> None:
+    save(tmp_path, a=[1])
+    module = meta_module("a", "b")
+    report = open_checkpoint(tmp_path).load_into(module, strict=False)
+    assert (module.a.item(), module.b.is_meta, report.missing) == (1, True, ("b",))
+
+
+def test_a_device_that_the_target_is_not_on_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    save(tmp_path, a=[1])
+    target = {"a": torch.zeros(1)}
+    with pytest.raises(ValueError, match="'a' has memory on 'cpu' already"):
+        open_checkpoint(tmp_path).load_into(target, device="cuda")
+    with pytest.raises(ValueError, match="no values on the meta device"):
+        open_checkpoint(tmp_path).load_into(target, device="meta")
+    assert target["a"].item() == 0
+    open_checkpoint(tmp_path).load_into(target, device="cpu")
+    assert target["a"].item() == 1
+
+
+def test_a_shared_module_is_filled_once_under_whichever_name_was_saved(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "model.safetensors", {"right.weight": ("F32", [1, 1], floats(5))})
+    for device in ("cpu", "meta"):
+        with torch.device(device):
+            model = nn.Module()
+            model.left = model.right = nn.Linear(1, 1, bias=False)
+        open_checkpoint(tmp_path).load_into(model)
+        assert model.left.weight.item() == 5
+        assert model.left.weight is model.right.weight
+
+
+DTYPES = {
+    "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "U16": 2, "U32": 4,
+    "U64": 8, "BOOL": 1, "C64": 8, "F8_E4M3": 1, "F8_E5M2": 1, "F8_E8M0": 1, "F8_E4M3FNUZ": 1, "F8_E5M2FNUZ": 1,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_every_dtype_is_written_in_place_bit_for_bit(dtype: str, tmp_path: Path) -> None:
+    data = bytes(i % 2 for i in range(4 * DTYPES[dtype]))
+    write_tensors(tmp_path / "model.safetensors", {"w": (dtype, [4], data)})
+    checkpoint = open_checkpoint(tmp_path)
+    target = {"w": torch.zeros_like(checkpoint.get_tensor("w"))}
+    report = checkpoint.load_into(target)
+    assert data == bytes(target["w"].view(torch.uint8).tolist())
+    assert report.cast == {}
+
+
+def test_a_filter_that_remembers_is_asked_once_about_each_name(tmp_path: Path) -> None:
+    save(tmp_path, a=[1], b=[2], c=[3])
+    left = ["a", "c"]
+
+    def once(name: str) -> bool:
+        return name in left and bool(left.pop(left.index(name)))
+
+    assert set(open_checkpoint(tmp_path).state_dict(key_filter=once)) == {"a", "c"}

@@ -56,7 +56,8 @@ def reports_errors(command: F) -> F:
         try:
             return command(*arguments, **options)
         except BrokenPipeError:
-            raise
+            _discard(sys.stdout)
+            sys.exit(CLOSED_PIPE)
         except Exception as failure:
             if options.get("as_json") and not isinstance(failure, click.exceptions.Exit):
                 as_json(False, {"errors": errors(failure)})

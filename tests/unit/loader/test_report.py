@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from support.files import floats, write_sharded, write_tensors
+from torch import nn
+
+from weight_readers import ReadStats, TensorSlice, explain_selection
+from weight_readers_loader import LoadReport, open_checkpoint
+from weight_readers_loader.report import Meter
+
+
+def report(**fields: Any) -> LoadReport:
+    given = {
+        "reference": "m",
+        "selection": explain_selection(format="safetensors"),
+        "files": 1,
+        "tensors": 1,
+        "bytes_wanted": 1536,
+        "bytes_read": 1024,
+        "storage_bytes": 0,
+        "seconds": 1.5,
+        "seconds_to_first": 0.0025,
+        "peak_rss_anon": 1 << 20,
+        "peak_rss_file": 2 << 20,
+        "major_faults": 1,
+    }
+    return LoadReport(**{**given, **fields})
+
+
+def lines(report: LoadReport) -> dict[str, str]:
+    pairs = (line.partition(":") for line in str(report).splitlines())
+    return {label: text.strip() for label, _, text in pairs}
+
+
+def test_the_figures_are_said_with_their_units() -> None:
+    said = lines(report())
+    assert said["read"] == "1 tensor, 1.00 KiB of 1.50 KiB wanted, 1 file, 0 B from storage"
+    assert said["time"] == "1.500 s, first tensor after 2.5 ms"
+    assert said["memory"] == "anonymous 1.00 MiB, file 2.00 MiB (peak of the process), 1 major fault"
+    assert said["reader"].startswith("safetensors (")
+
+
+def test_what_a_system_cannot_tell_is_left_out() -> None:
+    said = lines(report(storage_bytes=None, peak_rss_anon=None, peak_rss_file=None, seconds_to_first=None))
+    assert said["read"].endswith("1 file")
+    assert said["time"] == "1.500 s"
+    assert "memory" not in said
+
+
+def test_remarks_are_said_only_where_there_are_any() -> None:
+    assert list(lines(report())) == ["reader", "read", "time", "memory"]
+    said = lines(
+        report(
+            copied=2,
+            cast={"float32 -> bfloat16": 3},
+            missing=tuple("abcdefg"),
+            unexpected=("x",),
+            tied=(("embed", "head"),),
+            aliases={"head": "embed"},
+            left_on_meta=("table",),
+        )
+    )
+    assert said["copied"] == "2 tensors, unaligned in the file"
+    assert said["cast"] == "3 x float32 -> bfloat16"
+    assert said["missing"] == "a, b, c, d, e and 2 more"
+    assert (said["tied"], said["aliases"], said["on meta"]) == ("embed = head", "head from embed", "table")
+
+
+def test_every_field_goes_through_json() -> None:
+    full = report(missing=("a",), tied=(("b", "c"),), cast={"x": 1}, notices=("n",))
+    data = json.loads(json.dumps(full.to_json()))
+    assert set(data) == {*LoadReport.__dataclass_fields__, "reader"}
+    assert (data["missing"], data["tied"], data["reader"]) == (["a"], [["b", "c"]], "safetensors")
+    assert replace(full, missing=()) != full
+
+
+def test_the_meter_keeps_the_last_totals_and_the_time_of_the_first_tensor() -> None:
+    with Meter() as meter:
+        meter.update(ReadStats(bytes_wanted=8))
+        assert meter.seconds_to_first is None
+        meter.update(ReadStats(tensors=1, bytes_wanted=8, bytes_read=4))
+        first = meter.seconds_to_first
+        meter.update(ReadStats(tensors=2, bytes_wanted=8, bytes_read=8))
+    figures = meter.figures()
+    assert (figures["tensors"], figures["bytes_wanted"], figures["bytes_read"]) == (2, 8, 8)
+    assert figures["seconds_to_first"] == first
+    assert first is not None
+    assert 0 < first <= figures["seconds"]
+
+
+def test_a_meter_that_saw_nothing_has_zeros() -> None:
+    with Meter() as meter:
+        pass
+    assert (meter.figures()["tensors"], meter.figures()["seconds_to_first"]) == (0, None)
+
+
+class TestFiguresOfARealLoad:
+    def test_of_a_part_they_count_the_part(self, tmp_path: Path) -> None:
+        write_tensors(tmp_path / "model.safetensors", {"w": ("F32", [4, 2], floats(*range(8)))})
+        checkpoint = open_checkpoint(tmp_path)
+        checkpoint.state_dict(slices={"w": TensorSlice(dim=0, start=1, stop=3)})
+        assert checkpoint.report is not None
+        figures = checkpoint.report
+        assert (figures.bytes_wanted, figures.bytes_read, figures.selection.request.bytes_wanted) == (16, 16, 16)
+
+    def test_unaligned_tensors_are_counted_as_copied(self, tmp_path: Path) -> None:
+        tensors = {"odd": ("U8", [3], b"abc"), "w": ("F32", [2], floats(1, 2))}
+        write_tensors(tmp_path / "model.safetensors", tensors)
+        checkpoint = open_checkpoint(tmp_path)
+        assert checkpoint.state_dict()["w"].tolist() == [1, 2]
+        assert checkpoint.report is not None
+        assert checkpoint.report.copied == 1
+
+    def test_of_a_selection_for_targets_they_say_so(self, tmp_path: Path) -> None:
+        write_sharded(tmp_path)
+        found = open_checkpoint(tmp_path).load_into({"t1": torch.zeros(2), "t2": torch.zeros(2)})
+        assert found.selection.request.into_targets
+        assert (found.files, found.tensors, found.bytes_read) == (2, 2, 16)
+
+    @pytest.mark.parametrize("device", ["cpu", "cpu:0"])
+    def test_kept_on_the_host_means_any_spelling_of_it(self, device: str, tmp_path: Path) -> None:
+        write_tensors(tmp_path / "model.safetensors", {"weight": ("F32", [1, 2], floats(1, 2))})
+        with torch.device("meta"):
+            module = nn.Linear(2, 1, bias=False)
+        checkpoint = open_checkpoint(tmp_path)
+        assert checkpoint.load_into(module, device=device).selection.request.kept_on_host
+        checkpoint.state_dict(device=device)
+        assert checkpoint.report is not None
+        assert checkpoint.report.selection.request.kept_on_host
