@@ -73,13 +73,14 @@ def explain(reference: str, as_json: bool, into_existing: bool, **given: Any) ->
         strict=given["strict"] or None,
         options=options.reader_options(given["options"]),
     )
-    ok = found.selection.chosen is not None
     if as_json:
-        output.as_json(ok, {"reference": reference, **found.to_json()})
+        output.as_json(found.error is None, {"reference": reference, **found.to_json()})
     else:
         for line in found.lines(reference):
             output.text(line)
-    sys.exit(0 if ok else 1)
+    if found.error is not None:
+        output.error(found.error)
+        sys.exit(1)
 
 
 @cli.command()

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from weight_readers import WeightReader
@@ -23,13 +23,11 @@ class CheckpointFiles:
     def read(self, reader: WeightReader, wanted: Wanted, device: str, on_progress: Update | None = None) -> Stream:
         """Yield what is wanted, in the reader's order. Raises FileChangedError, and what `delivered` raises."""
         totals = Totals(on_progress, wanted.nbytes)
-        for files in self.groups:
-            part = wanted.within(files)
-            if part.tensors:
-                yield from self._read(reader, files, part, device, totals)
+        for files, part in wanted.split(self.groups):
+            yield from self._read(reader, files, part, device, totals)
             totals.next_group()
 
-    def _read(self, reader: WeightReader, files: tuple[str, ...], part: Wanted, device: str, totals: Totals) -> Stream:
+    def _read(self, reader: WeightReader, files: Sequence[str], part: Wanted, device: str, totals: Totals) -> Stream:
         paths = dict.fromkeys(meta.file for meta in part.tensors.values())
         for path in paths:
             self.watch.check(path)

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -47,10 +48,18 @@ class Wanted:
             "bytes_wanted": self.nbytes,
         }
 
-    def within(self, files: Collection[str]) -> Wanted:
-        """The part of it that lies in ``files``."""
-        here = set(files)
-        tensors = {name: meta for name, meta in self.tensors.items() if meta.file in here}
+    def split(self, groups: Iterable[Sequence[str]]) -> Iterator[tuple[Sequence[str], Wanted]]:
+        """Each group of files with the part that lies in it; groups of which nothing is wanted are left out."""
+        by_file: defaultdict[str, list[str]] = defaultdict(list)
+        for name, meta in self.tensors.items():
+            by_file[meta.file].append(name)
+        for files in groups:
+            names = [name for file in files for name in by_file.get(file, ())]
+            if names:
+                yield files, self._part(names)
+
+    def _part(self, names: Iterable[str]) -> Wanted:
+        tensors = {name: self.tensors[name] for name in names}
         slices = {name: part for name, part in self.slices.items() if name in tensors}
         return Wanted(tensors=tensors, slices=slices, whole=self.whole)
 

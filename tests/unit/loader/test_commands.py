@@ -144,7 +144,10 @@ class TestExplain:
         data = document(done)
         assert (data["ok"], data["selection"]["chosen"]) == (False, None)
         assert "has no option nonsense" in data["selection"]["candidates"][0]["reason"]
-        assert "chosen: none" in invoke("explain", tmp_path, "--option", "nonsense=1").stdout
+        assert [error["error"] for error in data["errors"]] == ["NoSuitableReaderError"]
+        done = invoke("explain", tmp_path, "--option", "nonsense=1")
+        assert "chosen: none" in done.stdout
+        assert done.stderr.startswith("Error: no installed weight reader fits format 'safetensors'")
 
     def test_of_a_damaged_checkpoint_it_says_what_a_load_would_end_with(self, tmp_path: Path) -> None:
         path = write_sharded(tmp_path)[0]

@@ -59,10 +59,11 @@ def test_a_slice_of_an_empty_dimension_counts_nothing() -> None:
     assert Wanted.of({"e": meta("e", (0, 3), nbytes=0)}, None, {"e": TensorSlice(dim=0, start=0)}).nbytes == 0
 
 
-def test_the_part_in_some_files_keeps_their_tensors_and_slices_only() -> None:
+def test_it_splits_into_the_parts_that_lie_in_each_group_of_files() -> None:
     part = TensorSlice(dim=0, start=0, stop=1)
-    wanted = Wanted.of(TENSORS, None, {"a": part, "b": part}).within(["g", "h"])
-    assert (list(wanted.tensors), list(wanted.slices)) == (["b"], ["b"])
+    wanted = Wanted.of(TENSORS, None, {"a": part, "b": part})
+    split = {files: (list(w.tensors), list(w.slices)) for files, w in wanted.split([("g", "h"), ("i",), ("f",)])}
+    assert split == {("g", "h"): (["b"], ["b"]), ("f",): (["a"], ["a"])}
 
 
 def test_a_slice_of_what_the_filter_declines_is_not_passed_on() -> None:

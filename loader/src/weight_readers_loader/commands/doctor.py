@@ -12,7 +12,16 @@ import importlib_metadata
 import weight_readers
 from weight_readers_loader.commands.views import troubles
 
-_PACKAGES = ("torch", "safetensors", "gguf", "runai-model-streamer", "pluggy", "importlib-metadata", "click")
+_PACKAGES = (
+    "weight-readers-loader",
+    "torch",
+    "safetensors",
+    "gguf",
+    "runai-model-streamer",
+    "pluggy",
+    "importlib-metadata",
+    "click",
+)
 
 
 def examine() -> dict[str, Any]:

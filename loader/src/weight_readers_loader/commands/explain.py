@@ -7,8 +7,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from weight_readers import CheckpointError, NoSuitableReaderError, Selection, select_weight_reader
+from weight_readers import (
+    CheckpointError,
+    NoSuitableReaderError,
+    Selection,
+    WeightReadersError,
+    select_weight_reader,
+)
 from weight_readers_loader.chooser import Chooser
+from weight_readers_loader.commands.output import errors
 from weight_readers_loader.preflight import preflight
 from weight_readers_loader.resolve import Layout
 from weight_readers_loader.wanted import Wanted
@@ -20,6 +27,7 @@ class Explained:
     layout: Layout
     selection: Selection
     doubt: str | None = None
+    error: WeightReadersError | None = None
 
     def lines(self, reference: str) -> list[str]:
         files = counted(len(self.layout.files), "file")
@@ -31,6 +39,7 @@ class Explained:
             "files": list(self.layout.paths),
             "selection": self.selection.to_json(),
             "notices": [self.doubt] if self.doubt else [],
+            "errors": errors(self.error) if self.error else [],
         }
 
 
@@ -43,12 +52,21 @@ def explain(
     into_existing: bool,
     **asked: Any,
 ) -> Explained:
-    """The same request that a load makes. ``asked``: the keyword arguments of `Chooser`."""
+    """The same request that a load makes. ``asked``: the keyword arguments of `Chooser`.
+
+    Where no reader fits, ``error`` is what a load would end with, the command that mends it included.
+    """
     chooser = Chooser(format=layout.format, **asked)
     needs, doubt = _needs(layout, key_filter)
     kept = device.split(":")[0] == "cpu" and not into_existing
-    selection = chooser.explain(**needs, device=device, owned=owned, kept_on_host=kept, into_targets=into_existing)
-    return Explained(layout=layout, selection=selection, doubt=doubt)
+    request = {**needs, "device": device, "owned": owned, "kept_on_host": kept, "into_targets": into_existing}
+    selection, error = chooser.explain(**request), None
+    if selection.chosen is None:
+        try:
+            chooser.pick(**request)
+        except WeightReadersError as refusal:
+            error = refusal
+    return Explained(layout=layout, selection=selection, doubt=doubt, error=error)
 
 
 def _needs(layout: Layout, key_filter: Callable[[str], bool] | None) -> tuple[Mapping[str, Any], str | None]:
