@@ -13,6 +13,7 @@ from weight_readers_safetensors._entries import (
     Fields,
     MalformedEntryError,
     fields_of,
+    geometry,
     json_word,
     listed,
     plain_fields,
@@ -125,13 +126,14 @@ class Scan:
         self._place(name, fields)
 
     def _place(self, name: str, fields: Fields) -> None:
+        size = geometry(fields.dtype, fields.shape)
         if name in self.tensors:
             self._add(DuplicateTensorError("the header has this name twice", path=self.path, tensor=name))
         else:
-            self.tensors[name] = listed(name, fields, self.path, self.data_start)
+            self.tensors[name] = listed(name, fields, size, self.path, self.data_start)
         self._layout_known &= fields.begin <= fields.end
         self._placed.append((fields.begin, fields.end, name))
-        for problem in problems_of(name, fields, self.path):
+        for problem in problems_of(name, fields, size, self.path):
             self._add(problem)
 
     def _take_metadata(self, text: HeaderText) -> None:
