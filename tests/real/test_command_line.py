@@ -100,19 +100,15 @@ class TestWithBrokenPluginsInstalled:
         ):
             assert words in done.stdout
 
-    def test_a_load_goes_on_with_the_reader_that_works(self, tmp_path: Path) -> None:
+    def test_a_load_goes_on_with_a_report_on_standard_output_and_progress_on_standard_error(
+        self, tmp_path: Path
+    ) -> None:
         site = broken_site(tmp_path / "site")
-        write_sharded(tmp_path / "model")
-        done = run("load", tmp_path / "model", "--json", path=(site.folder,))
-        assert (done.returncode, document(done)["report"]["reader"]) == (0, "safetensors")
-
-
-def test_load_prints_the_report_on_standard_output_and_progress_on_standard_error(tmp_path: Path) -> None:
-    write_sharded(tmp_path, 3)
-    done = run("load", tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "read:       3 tensors, 24 B of 24 B wanted, 3 files" in done.stdout
-    assert done.stderr.splitlines()[-1].startswith("safetensors: 100%")
+        write_sharded(tmp_path / "model", 3)
+        done = run("load", tmp_path / "model", path=(site.folder,))
+        assert done.returncode == 0, done.stderr
+        assert "read:       3 tensors, 24 B of 24 B wanted, 3 files" in done.stdout
+        assert done.stderr.splitlines()[-1].startswith("safetensors: 100%")
 
 
 def test_an_error_is_one_paragraph_and_json_stays_parseable(tmp_path: Path) -> None:
@@ -181,7 +177,7 @@ class TestInterrupted:
 
     def test_by_ctrl_c_on_a_terminal(self, large: Path, slow: tuple[Path, Path]) -> None:
         with Terminal("load", large, *self.ARGUMENTS, path=slow) as terminal:
-            terminal.wait_for(b"slow:")
+            terminal.wait_for(b"\rslow:   0%|")
             (child,) = children(terminal.process.pid)
             terminal.type(b"\x03")
             assert terminal.finish(seconds=SOON) == 130
@@ -242,20 +238,6 @@ def test_a_file_that_shrinks_under_the_mapping_is_named_with_what_helps(tmp_path
     assert line.startswith("Error: the load died of SIGBUS (signal 7) while reading model/b.safetensors (it had 16")
     assert "--option copy=true" in line
     assert "a.safetensors" not in line
-
-
-def test_a_rank_that_is_not_the_first_shows_no_progress(tmp_path: Path) -> None:
-    write_sharded(tmp_path, 3)
-    done = run("load", tmp_path, env={"RANK": "1", "WORLD_SIZE": "2"})
-    assert (done.returncode, done.stderr) == (0, "")
-
-
-def test_on_a_terminal_progress_is_one_bar(tmp_path: Path) -> None:
-    write_sharded(tmp_path, 3)
-    with Terminal("load", tmp_path) as terminal:
-        assert terminal.finish() == 0
-    assert b"\rsafetensors: 100%" in terminal.output
-    assert terminal.output.count(b"safetensors: 100%") == 1
 
 
 def test_json_is_one_document_with_a_schema_number(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from torch import nn
 
 from weight_readers import CheckpointError, TensorMeta, TiedWeightsError
 from weight_readers_loader.audit import audit
-from weight_readers_loader.targets import meta_buffers, targets_of, tied_groups
+from weight_readers_loader.targets import meta_buffers, overlapping, targets_of, tied_groups
 
 Weights = Iterable[tuple[str, torch.Tensor]]
 
@@ -37,6 +37,7 @@ class Placement:
         self._targets = targets_of(target)
         self._tied = tied_groups(self._targets)
         self._groups = {name: group for group in self._tied for name in group}
+        self._overlapping = overlapping(self._targets)
         self._left_on_meta = meta_buffers(target)
         self._plan = audit(
             tensors,
@@ -98,8 +99,11 @@ class Placement:
                 )
 
     def fill(self, weights: Weights) -> None:
-        """Write or replace every target. A CheckpointError on the way says in ``written`` what was written."""
-        written: list[str] = []
+        """Write or replace every target. A CheckpointError on the way says in ``written`` what was written.
+
+        Raises TiedWeightsError where targets that overlap in memory cannot all hold what the checkpoint has.
+        """
+        written: dict[str, torch.Tensor | None] = {}
         replacements: dict[str, torch.Tensor] = {}
         try:
             for source, tensor in weights:
@@ -107,13 +111,27 @@ class Placement:
                 for name in names:
                     if not self._targets[name].is_meta:
                         self._targets[name].write(tensor)
-                        written.append(name)
+                        written[name] = tensor if name in self._overlapping else None
                 replacements |= self._replacements([n for n in names if self._targets[n].is_meta], tensor)
+            self._check_overlaps(written)
         except CheckpointError as error:
             error.written = tuple(written)
             raise
         for leader, new in replacements.items():
             self._replace(leader, new)
+
+    def _check_overlaps(self, written: Mapping[str, torch.Tensor | None]) -> None:
+        for name, source in written.items():
+            held = self._targets[name].tensor
+            if source is not None and not _same_bytes(held, source.to(held)):
+                raise TiedWeightsError(
+                    "the target shares memory with another one that was written over it",
+                    path=self._tensors[name].file if name in self._tensors else "",
+                    tensor=name,
+                    expected="values that agree with those of the other",
+                    found="other bytes",
+                    fix="Load into one of the two",
+                )
 
     def _replacements(self, names: Iterable[str], tensor: torch.Tensor) -> dict[str, torch.Tensor]:
         """First name of each tied group -> its tensor. One tensor of the file may fill several parameters that are
@@ -144,5 +162,5 @@ def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
     """By bytes, not by value: NaN is equal to itself here, and not every dtype has a comparison."""
     if one.dtype != other.dtype or one.shape != other.shape:
         return False
-    raw = (tensor.contiguous().reshape(-1).view(torch.uint8) for tensor in (one, other))
+    raw = (tensor.detach().contiguous().reshape(-1).view(torch.uint8) for tensor in (one, other))
     return torch.equal(*raw)

@@ -59,7 +59,7 @@ def targets_of(target: nn.Module | Mapping[str, torch.Tensor]) -> dict[str, Targ
     """Every parameter and persistent buffer of a module under all its names, or every entry of a mapping."""
     if isinstance(target, nn.Module):
         found = {item.name: item for item in _of_module(target, persistent=True)}
-        _refuse_lazy(found)
+        _refuse_unwritable(found)
         return found
     if not isinstance(target, Mapping):
         raise TypeError(
@@ -70,13 +70,21 @@ def targets_of(target: nn.Module | Mapping[str, torch.Tensor]) -> dict[str, Targ
             raise TypeError(f"target {name!r} is {type(tensor).__name__}, not a tensor")
         if tensor.is_meta:
             raise TypeError(f"target {name!r} is a meta tensor in a mapping: there is no memory to write to")
-    return {name: Target(name=name, tensor=tensor) for name, tensor in target.items()}
+    entries = {name: Target(name=name, tensor=tensor) for name, tensor in target.items()}
+    _refuse_unwritable(entries)
+    return entries
 
 
-def _refuse_lazy(targets: Mapping[str, Target]) -> None:
+def _refuse_unwritable(targets: Mapping[str, Target]) -> None:
     for name, target in targets.items():
         if is_lazy(target.tensor):
             raise TypeError(f"target {name!r} has no shape yet: run the lazy module once before weights are loaded")
+        if any(size > 1 and not stride for size, stride in zip(target.tensor.shape, _strides(target), strict=False)):
+            raise TypeError(f"target {name!r} is expanded, so that its elements share memory: .clone() it first")
+
+
+def _strides(target: Target) -> tuple[int, ...]:
+    return target.tensor.stride() if target.tensor.layout is torch.strided else ()
 
 
 def meta_buffers(target: nn.Module | Mapping[str, torch.Tensor]) -> tuple[str, ...]:
@@ -103,3 +111,27 @@ def tied_groups(targets: Mapping[str, Target]) -> list[tuple[str, ...]]:
     for name, target in targets.items():
         groups.setdefault(target.identity, []).append(name)
     return [tuple(names) for names in groups.values() if len(names) > 1]
+
+
+def overlapping(targets: Mapping[str, Target]) -> frozenset[str]:
+    """Names whose memory may overlap that of another one without being the same view: tied in a way of their own."""
+    spans = sorted((*span, name) for name, target in targets.items() if (span := _span(target)) is not None)
+    found: set[str] = set()
+    widest: tuple[str, int, int, str] | None = None
+    for device, begin, end, name in spans:
+        if widest is not None and device == widest[0] and begin < widest[2]:
+            same = targets[name].identity == targets[widest[3]].identity
+            found |= set() if same else {name, widest[3]}
+        if widest is None or device != widest[0] or end > widest[2]:
+            widest = (device, begin, end, name)
+    return frozenset(found)
+
+
+def _span(target: Target) -> tuple[str, int, int] | None:
+    """Device, first and last address. None for what has no memory."""
+    tensor = target.tensor
+    if tensor.is_meta or tensor.numel() == 0 or tensor.layout is not torch.strided:
+        return None
+    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) + 1
+    begin = tensor.data_ptr()
+    return str(tensor.device), begin, begin + reach * tensor.element_size()

@@ -258,3 +258,42 @@ def test_a_filter_that_remembers_is_asked_once_about_each_name(tmp_path: Path) -
         return name in left and bool(left.pop(left.index(name)))
 
     assert set(open_checkpoint(tmp_path).state_dict(key_filter=once)) == {"a", "c"}
+
+
+class Transposed(nn.Module):
+    """``wide`` and ``tall`` are one memory, seen in two ways."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide = nn.Parameter(torch.zeros(2, 3))
+        self.tall = nn.Parameter(self.wide.data.t())
+
+
+@pytest.mark.parametrize("agree", [True, False])
+def test_targets_that_overlap_in_memory_hold_what_the_checkpoint_has_or_it_is_said(agree: bool, tmp_path: Path) -> None:
+    tall = [0, 3, 1, 4, 2, 5] if agree else range(6)
+    wide = ("F32", [2, 3], floats(*range(6)))
+    write_tensors(tmp_path / "model.safetensors", {"wide": wide, "tall": ("F32", [3, 2], floats(*tall))})
+    model = Transposed()
+    if agree:
+        open_checkpoint(tmp_path).load_into(model)
+        assert model.wide.tolist() == [[0, 1, 2], [3, 4, 5]]
+    else:
+        with pytest.raises(TiedWeightsError, match="shares memory with another one"):
+            open_checkpoint(tmp_path).load_into(model)
+
+
+def test_neighbours_in_one_memory_are_filled_each(tmp_path: Path) -> None:
+    """Views of one fused weight, by rows and by columns: their spans overlap, their elements do not."""
+    save(tmp_path, rows=[1, 2], more=[3, 4])
+    fused = torch.zeros(4)
+    open_checkpoint(tmp_path).load_into({"rows": fused[0::2], "more": fused[1::2]})
+    assert fused.tolist() == [1, 3, 2, 4]
+
+
+def test_an_expanded_target_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    save(tmp_path, a=[1], b=[2, 3])
+    target = {"a": torch.zeros(1), "b": torch.zeros(1).expand(2)}
+    with pytest.raises(TypeError, match="target 'b' is expanded"):
+        open_checkpoint(tmp_path).load_into(target)
+    assert target["a"].item() == 0

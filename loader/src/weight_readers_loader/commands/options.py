@@ -79,10 +79,10 @@ def check_ranks(given: Mapping[str, Any]) -> None:
 
 def check_device(device: str | None) -> None:
     """Refuse a device that torch does not know or does not have. Raises UsageError, or ClickException."""
-    import torch
-
     if device is None:
         return
+    import torch
+
     try:
         torch.device(device)
     except RuntimeError as error:
