@@ -19,27 +19,17 @@ ARMS = ["weight-readers safetensors", "limit: bare preadv", "safetensors mmap + 
 def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A small run in a process of its own: where its results are, and what it printed."""
     folder = tmp_path_factory.mktemp("bench")
-    works = ["warm-into", "cold-into", "keys", "rows", "memory", "ticker"]
+    options = {
+        "--work": ["warm-into", "cold-into", "keys", "rows", "memory", "ticker"],
+        "--arms": ARMS,
+        "--rounds": ["2"],
+        "--size": ["1MiB"],
+        "--shards": ["2"],
+        "--data": [folder / "data"],
+        "--out": [folder / "results"],
+    }
     done = subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "benchmarks",
-            "--work",
-            *works,
-            "--arms",
-            *ARMS,
-            "--rounds",
-            "2",
-            "--size",
-            "1MiB",
-            "--shards",
-            "2",
-            "--data",
-            folder / "data",
-            "--out",
-            folder / "results",
-        ],
+        [sys.executable, "-m", "benchmarks", *(part for name, of in options.items() for part in (name, *of))],
         cwd=ROOT,
         capture_output=True,
         text=True,
