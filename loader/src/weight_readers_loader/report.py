@@ -79,7 +79,7 @@ class LoadReport:
         ]
         if self.peak_rss_anon is not None and self.peak_rss_file is not None:
             peak = f"anonymous {size(self.peak_rss_anon)}, file {size(self.peak_rss_file)} (peak of the process)"
-            lines.append(("memory", f"{peak}, {counted(self.major_faults, 'major fault')}"))
+            lines.append(("memory", f"{peak}, {self.major_faults} major faults"))
         return lines + self._remarks()
 
     def _remarks(self) -> list[tuple[str, str]]:

@@ -43,7 +43,7 @@ def test_the_figures_are_said_with_their_units() -> None:
     said = lines(report())
     assert said["read"] == "1 tensor, 1.00 KiB of 1.50 KiB wanted, 1 file, 0 B from storage"
     assert said["time"] == "1.500 s, first tensor after 2.5 ms"
-    assert said["memory"] == "anonymous 1.00 MiB, file 2.00 MiB (peak of the process), 1 major fault"
+    assert said["memory"] == "anonymous 1.00 MiB, file 2.00 MiB (peak of the process), 1 major faults"
     assert said["reader"].startswith("safetensors (")
 
 
