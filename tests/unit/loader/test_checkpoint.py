@@ -130,8 +130,8 @@ def test_reader_options_reach_the_reader_and_an_unknown_one_is_refused(tmp_path:
     linear_file(tmp_path)
     checkpoint = open_checkpoint(tmp_path, reader_options={"prefetch": 2})
     assert torch.equal(BIAS, checkpoint.state_dict()["bias"])
-    with pytest.raises(weight_readers.NoSuitableReaderError, match="no option num_threads"):
-        open_checkpoint(tmp_path, reader_options={"num_threads": 2})
+    with pytest.raises(weight_readers.NoSuitableReaderError, match="no option nonsense"):
+        open_checkpoint(tmp_path, reader_options={"nonsense": 2})
 
 
 def test_the_report_holds_selection_figures_and_goes_to_json(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_strict_refuses_tensors_that_the_index_does_not_name(tmp_path: Path) -> 
 
 def test_the_same_reader_and_its_headers_serve_several_operations(tmp_path: Path, monkeypatch: object) -> None:
     linear_file(tmp_path)
-    checkpoint = open_checkpoint(tmp_path)
+    checkpoint = open_checkpoint(tmp_path, reader="safetensors")
     reads = []
     import weight_readers_mmap.reader as module
 

@@ -100,7 +100,7 @@ def test_strict_raises_in_place_of_a_warning(tmp_path: Path, lame: None) -> None
 
 
 def test_equal_needs_share_a_reader_and_other_settings_have_their_own() -> None:
-    chooser = Chooser(format="safetensors")
+    chooser = Chooser(format="safetensors", reader="safetensors")
     one, first = chooser.pick()
     two, second = chooser.pick(kept_on_host=True, device="cpu")
     owned, _ = chooser.pick(owned=True)

@@ -19,7 +19,7 @@ from weight_readers_loader.report import Meter
 def report(**fields: Any) -> LoadReport:
     given = {
         "reference": "m",
-        "selection": explain_selection(format="safetensors"),
+        "selection": explain_selection(format="safetensors", requested="safetensors"),
         "files": 1,
         "tensors": 1,
         "bytes_wanted": 1536,
