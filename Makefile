@@ -4,12 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WHEELHOUSE := build/wheelhouse
-DISTRIBUTIONS := core formats/safetensors plugins/mmap loader
+DISTRIBUTIONS := core formats/safetensors plugins/mmap plugins/threaded loader
 # pip before 23.3 resolves the extras of the first requirement only, so core[all] leads.
 EDITABLE := -e "./core[all]" $(foreach d,$(filter-out core,$(DISTRIBUTIONS)),-e ./$(d))
 SOURCES := $(foreach d,$(DISTRIBUTIONS),$(d)/src)
 
-.PHONY: setup demo test lint wheels clean
+.PHONY: setup demo test lint bench wheels clean
 
 setup: $(READY)
 
@@ -30,6 +30,11 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(SOURCES)
+
+# Side by side with peers; takes minutes and about 5 GiB below build/bench.
+bench: $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --requirement requirements-bench.txt
+	@$(BIN)/python -m benchmarks $(ARGS)
 
 # Every wheel that an offline install needs: our distributions, and what they depend on.
 wheels: $(READY)

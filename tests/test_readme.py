@@ -13,7 +13,14 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-READMES = ["README.md", "core/README.md", "formats/safetensors/README.md", "plugins/mmap/README.md", "loader/README.md"]
+READMES = [
+    "README.md",
+    "core/README.md",
+    "formats/safetensors/README.md",
+    "plugins/mmap/README.md",
+    "plugins/threaded/README.md",
+    "loader/README.md",
+]
 BLOCK = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
 
 

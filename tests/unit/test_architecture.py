@@ -24,6 +24,7 @@ ALLOWED = {
     "core": set(),
     "formats/safetensors": {CORE},
     "plugins/mmap": {CORE, *FORMATS},
+    "plugins/threaded": {CORE, *FORMATS},
     "loader": {CORE},
 }
 # Import names that differ from the name on the index, and backends whose absence is the plugin's own business.

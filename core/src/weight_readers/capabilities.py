@@ -152,8 +152,9 @@ class Request(Schema):
     ``bytes_wanted`` counts bytes after filter and slices. ``kept_on_host`` says that the tensors stay in host
     memory after the load, ``into_targets`` that they are copied into tensors which exist already, ``owned``
     that they must not depend on the file. ``prefer`` orders readers by name. ``options`` are constructor
-    options: a reader without one of them is passed over, never handed a subset. ``engine`` is what the engine
-    was asked for (quantization, lora, …) and is read by plugins' vetoes only.
+    options: a reader without one of them is passed over, never handed a subset; ``settings`` are options for
+    whichever reader has them, and others run without. ``engine`` is what the engine was asked for (quantization,
+    lora, …) and is read by plugins' vetoes only.
     """
 
     format: str | None = _checked(optional(_schema.text), default=None)
@@ -167,6 +168,7 @@ class Request(Schema):
     owned: bool = _checked(_schema.flag, default=False)
     prefer: tuple[str, ...] = _checked(_schema.ordered_names, default=())
     options: Mapping[str, Any] = _checked(_schema.mapping, default_factory=dict, hash=False)
+    settings: Mapping[str, Any] = _checked(_schema.mapping, default_factory=dict, hash=False)
     engine: Mapping[str, Any] = _checked(_schema.mapping, default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:

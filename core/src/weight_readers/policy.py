@@ -46,8 +46,14 @@ def decide(info: ReaderInfo, request: Request, environment: Environment) -> Verd
             return rejected
     return Accepted(
         reasons=tuple(p.reason(info, request) for p in applying(request, environment)),
-        settings={"copy": True} if _must_copy(info, request) else {},
+        settings=_settings(info, request),
     )
+
+
+def _settings(info: ReaderInfo, request: Request) -> dict[str, Any]:
+    """The options that the reader is made with besides those that the caller requires of it."""
+    wished = {name: v for name, v in request.settings.items() if name in info.options and name not in request.options}
+    return {**wished, "copy": True} if _must_copy(info, request) else wished
 
 
 class Precedence(NamedTuple):

@@ -6,13 +6,23 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
+from functools import partial
 from typing import Any
 
 import torch
 from torch import nn
 
-from weight_readers import Environment, MissingTensorError, Selection, TensorMeta, TensorSlice
-from weight_readers_loader.chooser import Chooser
+from weight_readers import (
+    Environment,
+    Feature,
+    MissingTensorError,
+    ReadsInto,
+    Selection,
+    TensorMeta,
+    TensorSlice,
+    WeightReader,
+)
+from weight_readers_loader.chooser import Chooser, thread_settings
 from weight_readers_loader.files import CheckpointFiles
 from weight_readers_loader.lazy import LazyTensor
 from weight_readers_loader.placement import Placement
@@ -20,7 +30,7 @@ from weight_readers_loader.preflight import Preflight, preflight
 from weight_readers_loader.progress import progress_bar
 from weight_readers_loader.report import LoadReport, Meter
 from weight_readers_loader.resolve import Layout, resolve
-from weight_readers_loader.streams import Stream, both, touched
+from weight_readers_loader.streams import Stream, Update, both, touched
 from weight_readers_loader.wanted import KeyFilter, Wanted
 from weight_readers_loader.watch import Watch
 
@@ -35,6 +45,8 @@ def open_checkpoint(
     world_size: int | None = None,
     strict: bool | None = None,
     reader_options: Mapping[str, Any] | None = None,
+    enable_multithread_weight_load: bool = True,
+    num_weight_load_threads: int | None = None,
     environment: Environment | None = None,
     on_file: Callable[[str], None] | None = None,
 ) -> Checkpoint:
@@ -48,6 +60,8 @@ def open_checkpoint(
     strict: no fallback to another reader, and no tensor that the index does not name; by default what
         WEIGHT_READERS_STRICT says.
     reader_options: constructor options of the reader; only readers that have them are considered.
+    enable_multithread_weight_load, num_weight_load_threads: how many threads read, where the picked reader has
+        threads; by default 4, or fewer where the process has fewer CPUs to itself. Other readers go on without.
     environment: facts about the machine for the policy.
     on_file: called with a file's path when its first tensor is handed out.
 
@@ -56,7 +70,12 @@ def open_checkpoint(
     """
     layout = resolve(reference, variant=variant, use_format=use_format, rank=rank, world_size=world_size)
     chooser = Chooser(
-        format=layout.format, reader=reader, strict=strict, options=reader_options, environment=environment
+        format=layout.format,
+        reader=reader,
+        strict=strict,
+        options=reader_options,
+        settings=thread_settings(enable_multithread_weight_load, num_weight_load_threads),
+        environment=environment,
     )
     watch = Watch(layout.paths)
     first, selection = chooser.pick()
@@ -188,14 +207,19 @@ class Checkpoint:
             kept_on_host=not in_place and where.split(":")[0] == "cpu",
             into_targets=in_place,
         )
-        with (
-            Meter() as meter,
-            progress_bar(reader.info.name, wanted.nbytes, show=show_progress) as bar,
-            closing(self._files.read(reader, wanted, where, both(meter.update, bar.update))) as weights,
-        ):
-            placement.fill(weights)
+        with Meter() as meter, progress_bar(reader.info.name, wanted.nbytes, show=show_progress) as bar:
+            self._place(placement, reader, wanted, where, both(meter.update, bar.update))
         self.report = self._report(selection, meter, **placement.remarks())
         return self.report
+
+    def _place(self, placement: Placement, reader: WeightReader, wanted: Wanted, where: str, update: Update) -> None:
+        """Straight into the target where the reader declares that and nothing is to be done on the way."""
+        targets = placement.in_memory() if Feature.READ_INTO in reader.info.features else None
+        if targets is not None and isinstance(reader, ReadsInto):
+            placement.fill_by(partial(self._files.read_into, reader, reader.info.name, wanted, targets, update))
+            return
+        with closing(self._files.read(reader, wanted, where, update)) as weights:
+            placement.fill(weights)
 
     def get_tensor(self, name: str, *, device: str = "cpu", owned: bool = False) -> torch.Tensor:
         """One tensor. Raises MissingTensorError for a name that is not there."""

@@ -24,9 +24,15 @@ class Chooser:
         reader: str | None = None,
         strict: bool | None = None,
         options: Mapping[str, Any] | None = None,
+        settings: Mapping[str, Any] | None = None,
         environment: Environment | None = None,
     ) -> None:
-        self._common: dict[str, Any] = {"format": format, "schemes": frozenset({"file"}), "options": options or {}}
+        self._common: dict[str, Any] = {
+            "format": format,
+            "schemes": frozenset({"file"}),
+            "options": options or {},
+            "settings": settings or {},
+        }
         self._requested = reader
         self._keywords: dict[str, Any] = {"strict": strict, "environment": environment}
         self._made: dict[tuple[Any, ...], WeightReader] = {}
@@ -72,3 +78,17 @@ def _setup(selection: Selection) -> tuple[Any, ...]:
     """The chosen reader and the settings it was made with."""
     chosen = selection.candidate(selection.chosen) if selection.chosen else None
     return (chosen.name, *sorted(chosen.settings.items())) if chosen is not None else ()
+
+
+def thread_settings(enabled: bool, threads: int | None) -> dict[str, int]:
+    """The reader's setting for the two options that engines know. Raises TypeError or ValueError naming the option."""
+    if threads is not None:
+        if isinstance(threads, bool) or not isinstance(threads, int):
+            raise TypeError(f"num_weight_load_threads must be a whole number of at least 1, not {threads!r}")
+        if threads < 1:
+            raise ValueError(f"num_weight_load_threads must be at least 1, not {threads}")
+    if not enabled:
+        if threads not in (None, 1):
+            raise ValueError(f"num_weight_load_threads={threads} needs enable_multithread_weight_load=True")
+        return {"num_threads": 1}
+    return {} if threads is None else {"num_threads": threads}

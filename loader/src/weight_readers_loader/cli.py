@@ -61,6 +61,8 @@ def explain(reference: str, as_json: bool, into_existing: bool, **given: Any) ->
     Ends with 1 where no reader fits.
     """
     options.check_ranks(given)
+    options.check_threads(given)
+    from weight_readers_loader.chooser import thread_settings
     from weight_readers_loader.commands.explain import explain as command
 
     found = command(
@@ -72,6 +74,7 @@ def explain(reference: str, as_json: bool, into_existing: bool, **given: Any) ->
         reader=given["reader"],
         strict=given["strict"] or None,
         options=options.reader_options(given["options"]),
+        settings=thread_settings(not given["disable_multithread_weight_load"], given["num_weight_load_threads"]),
     )
     if as_json:
         output.as_json(found.error is None, {"reference": reference, **found.to_json()})
@@ -179,6 +182,7 @@ def load(context: click.Context, **given: Any) -> None:
         reader_options=reader_options,
         into=into,
         on_file=note,
+        enable_multithread_weight_load=not given.pop("disable_multithread_weight_load"),
         **given,
     )
     result = None if then is None else then(filled)
@@ -188,6 +192,40 @@ def load(context: click.Context, **given: Any) -> None:
     output.text(str(report))
     if result is not None:
         output.text(f"{'then:':<12}{result}")
+
+
+@cli.command()
+@options.reference
+@options.which_files
+@click.option("--reader", "readers", multiple=True, help="Only this reader; may be repeated.")
+@click.option("--rounds", type=click.IntRange(min=1), default=5, show_default=True, help="Loads of each reader.")
+@click.option("--cold", is_flag=True, help="Drop the files from the page cache before each load.")
+@click.option("--into-existing", is_flag=True, help="Fill tensors that exist: takes memory for the whole model.")
+@click.option("--owned", is_flag=True, help="Tensors that do not depend on the files.")
+@options.as_json
+@click.pass_context
+@output.reports_errors
+def bench(context: click.Context, reference: str, as_json: bool, **given: Any) -> None:
+    """Time the installed readers on REF, in turns, beside bare parallel reads of the same bytes."""
+    options.check_ranks(given)
+    from weight_readers_loader.commands.supervise import supervise
+
+    # In a process of its own: a mapped file that shrinks ends the process that touches it.
+    note = supervise() if context.obj == "process" else lambda path: None
+    from weight_readers_loader.commands.bench import bench as command
+
+    found = command(
+        reference,
+        layout_arguments={name: given.pop(name) for name in ("use_format", "variant", "rank", "world_size")},
+        on_file=note,
+        say=lambda line: click.echo(line, err=True),
+        **given,
+    )
+    if as_json:
+        output.as_json(True, found.to_json())
+        return
+    for line in found.lines():
+        output.text(line)
 
 
 @cli.command()

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from weight_readers import WeightReader
+import torch
+
+from weight_readers import PluginContractError, ReadsInto, WeightReader
 from weight_readers_loader.streams import Stream, Totals, Update, by_file, delivered
 from weight_readers_loader.wanted import Wanted
 from weight_readers_loader.watch import Watch
@@ -25,6 +27,30 @@ class CheckpointFiles:
         totals = Totals(on_progress, wanted.nbytes)
         for files, part in wanted.split(self.groups):
             yield from self._read(reader, files, part, device, totals)
+            totals.next_group()
+
+    def read_into(
+        self,
+        reader: ReadsInto,
+        name: str,
+        wanted: Wanted,
+        targets: Mapping[str, torch.Tensor],
+        on_progress: Update | None = None,
+    ) -> None:
+        """Let the reader fill ``targets``, by checkpoint name, for all that is wanted.
+
+        Raises FileChangedError, and PluginContractError where the reader (``name``) did not fill them all.
+        """
+        totals = Totals(on_progress, wanted.nbytes)
+        for files, part in wanted.split(self.groups):
+            paths = dict.fromkeys(meta.file for meta in part.tensors.values())
+            for path in paths:
+                self._opened(path)
+            stats = reader.read_into(files, {n: targets[n] for n in part.tensors}, on_progress=totals.update)
+            if stats.tensors != len(part.tensors):
+                breach = f"filled {stats.tensors} of {len(part.tensors)} tensors"
+                raise PluginContractError(f"reader {name!r} {breach}", name=name, code="broken")
+            self.watch.check_contents(paths)
             totals.next_group()
 
     def _read(self, reader: WeightReader, files: Sequence[str], part: Wanted, device: str, totals: Totals) -> Stream:

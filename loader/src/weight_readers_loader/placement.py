@@ -98,6 +98,27 @@ class Placement:
                     fix="Untie the parameters in the model, or load a checkpoint that was saved tied",
                 )
 
+    def in_memory(self) -> dict[str, torch.Tensor] | None:
+        """Checkpoint name -> the tensor that its bytes go to; None where more than reading is to be done."""
+        if not self.all_in_place or self._plan.cast:
+            return None
+        return {source: self._targets[names[0]].tensor for source, names in self._plan.assignments.items()}
+
+    def fill_by(self, read: Callable[[], None]) -> None:
+        """``read`` fills what `in_memory` gave; other names of the same tensor follow.
+
+        A CheckpointError on the way says in ``written`` which targets were written, wholly or in part.
+        """
+        try:
+            read()
+        except CheckpointError as error:
+            error.written = tuple(self._plan.assignments[source][0] for source in error.written)
+            raise
+        for first, *others in self._plan.assignments.values():
+            for name in others:
+                if self._targets[name].identity != self._targets[first].identity:
+                    self._targets[name].write(self._targets[first].tensor)
+
     def fill(self, weights: Weights) -> None:
         """Write or replace every target. A CheckpointError on the way says in ``written`` what was written.
 

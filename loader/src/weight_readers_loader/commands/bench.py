@@ -8,28 +8,23 @@ The readers take turns in every round, so that a busy minute hits all of them. B
 from __future__ import annotations
 
 import os
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from statistics import median
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
 from weight_readers import TensorMeta, available_reader_names, describe_reader, explain_selection
 from weight_readers_loader.checkpoint import Checkpoint, open_checkpoint
+from weight_readers_loader.commands.bare_reads import bare_reads
 from weight_readers_loader.process import PeakMemory, storage_bytes_read
 from weight_readers_loader.streams import touched
 from weight_readers_loader.wording import counted, size
 
 LIMIT = "limit"
 """The name of the bare reads among the arms."""
-THREADS = 4
-CHUNK_BYTES = 8 << 20
-_MAX_BUFFERS = 1024
-
-_Targets = Mapping[str, torch.Tensor]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +137,7 @@ def bench(
     targets = _existing(metas) if into_existing else None
     loads: dict[str, Callable[[], None]] = {name: _load(opened, name, targets, owned=owned) for name in names}
     if hasattr(os, "preadv"):
-        loads[LIMIT] = lambda: _bare_reads(metas, targets)
+        loads[LIMIT] = lambda: bare_reads(metas, targets)
     samples = _rounds(loads, rounds, checkpoint.layout.paths if cold else None, say)
     return Bench(
         reference=reference,
@@ -173,7 +168,7 @@ def _unfit(name: str, checkpoint: Checkpoint, kind: Mapping[str, Any]) -> str | 
 
 
 def _load(
-    opened: Callable[[str], Checkpoint], name: str, targets: _Targets | None, *, owned: bool
+    opened: Callable[[str], Checkpoint], name: str, targets: Mapping[str, torch.Tensor] | None, *, owned: bool
 ) -> Callable[[], None]:
     """A whole load through one reader, headers included."""
 
@@ -252,81 +247,6 @@ def _available_memory() -> int | None:
             return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")), None)
     except OSError:
         return None
-
-
-def _bare_reads(metas: Sequence[TensorMeta], targets: _Targets | None) -> None:
-    """Every byte of every tensor by a few threads: into the targets, or into a buffer that each thread reuses."""
-    descriptors = {path: os.open(path, os.O_RDONLY) for path in {meta.file for meta in metas}}
-    todo = iter(_requests(metas))
-    errors: list[BaseException] = []
-
-    def work() -> None:
-        scratch = memoryview(bytearray(CHUNK_BYTES if targets is None else 0))
-        try:
-            for request in todo:
-                meta, start, _ = request[0]
-                buffers = [scratch[: sum(piece.length for piece in request)]]
-                if targets is not None:
-                    buffers = [_memory_of(targets[piece.meta.name], piece) for piece in request]
-                _read(descriptors[meta.file], buffers, meta.offset + start)
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=work) for _ in range(THREADS)]
-    try:
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-    finally:
-        for descriptor in descriptors.values():
-            os.close(descriptor)
-    if errors:
-        raise errors[0]
-
-
-class _Piece(NamedTuple):
-    """``length`` bytes of a tensor from its byte ``start`` on."""
-
-    meta: TensorMeta
-    start: int
-    length: int
-
-    def adjoins(self, other: _Piece) -> bool:
-        end = other.meta.offset + other.start + other.length
-        return (self.meta.file, self.meta.offset + self.start) == (other.meta.file, end)
-
-
-def _requests(metas: Sequence[TensorMeta]) -> list[list[_Piece]]:
-    """Pieces that lie side by side share a request, up to `CHUNK_BYTES` and the buffers that one call takes."""
-    requests: list[list[_Piece]] = []
-    left = 0
-    for meta in sorted(metas, key=lambda meta: (meta.file, meta.offset)):
-        for start in range(0, meta.nbytes, CHUNK_BYTES):
-            piece = _Piece(meta, start, min(CHUNK_BYTES, meta.nbytes - start))
-            if piece.length > left or not piece.adjoins(requests[-1][-1]) or len(requests[-1]) == _MAX_BUFFERS:
-                requests.append([])
-                left = CHUNK_BYTES
-            requests[-1].append(piece)
-            left -= piece.length
-    return requests
-
-
-def _memory_of(target: torch.Tensor, piece: _Piece) -> memoryview:
-    raw = memoryview(target.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
-    return raw[piece.start : piece.start + piece.length]
-
-
-def _read(descriptor: int, buffers: list[memoryview], offset: int) -> None:
-    while buffers:
-        count = os.preadv(descriptor, buffers, offset)
-        if count == 0:
-            raise EOFError(f"the file ends at byte {offset}, in the middle of a tensor")
-        offset += count
-        while buffers and count >= len(buffers[0]):
-            count -= len(buffers.pop(0))
-        if count:
-            buffers[0] = buffers[0][count:]
 
 
 def _seconds(samples: Sequence[Sample]) -> list[float]:

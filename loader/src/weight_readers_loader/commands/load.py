@@ -27,6 +27,8 @@ def load(
     cast: bool,
     partial: bool,
     aliases: bool,
+    enable_multithread_weight_load: bool,
+    num_weight_load_threads: int | None,
     sha256: bool,
     manifest: str | None,
     progress: bool,
@@ -38,6 +40,8 @@ def load(
         reader=reader,
         reader_options=reader_options,
         strict=strict or None,
+        enable_multithread_weight_load=enable_multithread_weight_load,
+        num_weight_load_threads=num_weight_load_threads,
         on_file=on_file,
         **layout_arguments,
     )

@@ -48,6 +48,10 @@ def which_reader(command: F) -> F:
         click.option("--filter", "patterns", multiple=True, metavar="GLOB", help="Only tensors whose names match."),
         click.option("--device", help="Where tensors go.  [default: cpu]"),
         click.option("--owned", is_flag=True, help="Tensors that do not depend on the files."),
+        click.option(
+            "--num-weight-load-threads", type=click.IntRange(min=1), help="Threads, for a reader that has any."
+        ),
+        click.option("--disable-multithread-weight-load", is_flag=True, help="Read with one thread."),
         strict,
     ):
         command = option(command)
@@ -67,6 +71,13 @@ def check_load(given: Mapping[str, Any]) -> None:
         if broken:
             raise click.UsageError(message)
     check_ranks(given)
+    check_threads(given)
+
+
+def check_threads(given: Mapping[str, Any]) -> None:
+    """Refuse one thread and several at once. Raises UsageError."""
+    if given["disable_multithread_weight_load"] and given["num_weight_load_threads"] not in (None, 1):
+        raise click.UsageError("--num-weight-load-threads and --disable-multithread-weight-load exclude each other")
 
 
 def check_ranks(given: Mapping[str, Any]) -> None:
