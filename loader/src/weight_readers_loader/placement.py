@@ -99,10 +99,15 @@ class Placement:
                 )
 
     def in_memory(self) -> dict[str, torch.Tensor] | None:
-        """Checkpoint name -> the tensor that its bytes go to; None where more than reading is to be done."""
-        if not self.all_in_place or self._plan.cast:
+        """Checkpoint name -> the tensor that its bytes go to; None where more than reading is to be done.
+
+        Two tensors of the checkpoint never go to one memory at the same time.
+        """
+        targets = {source: self._targets[names[0]] for source, names in self._plan.assignments.items()}
+        one_each = len({target.identity for target in targets.values()}) == len(targets)
+        if not self.all_in_place or self._plan.cast or self._overlapping or not one_each:
             return None
-        return {source: self._targets[names[0]].tensor for source, names in self._plan.assignments.items()}
+        return {source: target.tensor for source, target in targets.items()}
 
     def fill_by(self, read: Callable[[], None]) -> None:
         """``read`` fills what `in_memory` gave; other names of the same tensor follow.

@@ -11,6 +11,7 @@ from support.files import floats, write_sharded, write_tensors
 
 from weight_readers import UnknownReaderError
 from weight_readers_loader import open_checkpoint
+from weight_readers_loader.commands import bare_reads as limit
 from weight_readers_loader.commands import bench as command
 from weight_readers_loader.commands.bench import LIMIT, Bench, Sample, bench
 
@@ -93,11 +94,11 @@ def test_existing_tensors_that_do_not_fit_into_memory_are_refused(
 
 @pytest.mark.skipif(not hasattr(os, "preadv"), reason="this platform has no preadv")
 def test_the_limit_reads_all_tensors_where_they_belong(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(command, "CHUNK_BYTES", 12)
+    monkeypatch.setattr(limit, "CHUNK_BYTES", 12)
     values = {"a": [1.0, 2.0, 3.0, 4.0, 5.0], "empty": [], "b": [6.0], "c": [7.0, 8.0]}
     write_tensors(tmp_path / "model.safetensors", {n: ("F32", [len(v)], floats(*v)) for n, v in values.items()})
     metas = list(open_checkpoint(tmp_path).tensors.values())
     targets = {meta.name: torch.zeros(meta.shape) for meta in metas}
-    command._bare_reads(metas, targets)
+    limit.bare_reads(metas, targets)
     assert values == {name: tensor.tolist() for name, tensor in targets.items()}
-    command._bare_reads(metas, None)
+    limit.bare_reads(metas, None)
