@@ -10,39 +10,91 @@ import torch
 from weight_readers import CheckpointMeta, TargetMismatchError
 from weight_readers_safetensors import FilePlan
 
+_UNTOUCHED = "Nothing was written"
+_plain = torch.Tensor.__torch_dispatch__
+
 
 def targets_known(targets: Mapping[str, torch.Tensor], meta: CheckpointMeta) -> None:
     """Raise TypeError for what is no tensor with memory, TargetMismatchError for names that are not in the files."""
     for name, target in targets.items():
-        if not isinstance(target, torch.Tensor):
-            raise TypeError(f"target {name!r} is {type(target).__name__}, not a tensor")
-        if target.is_meta:
-            raise TypeError(f"target {name!r} is a meta tensor: there is no memory to read into")
+        if fault := _memory_fault(target):
+            raise TypeError(f"target {name!r} {fault}")
     if absent := [name for name in targets if name not in meta]:
         raise TargetMismatchError(
-            f"{len(absent)} targets are not in the files: {_some(absent)}", fix="Nothing was written", unexpected=absent
+            f"{len(absent)} targets are not in the files: {_some(absent)}", fix=_UNTOUCHED, unexpected=absent
         )
 
 
+def _memory_fault(target: object) -> str | None:
+    """Why bytes cannot be written into the tensor's memory."""
+    if not isinstance(target, torch.Tensor):
+        return f"is {type(target).__name__}, not a tensor"
+    if target.is_meta:
+        return "is a meta tensor: there is no memory to read into"
+    if target.layout != torch.strided or type(target).__torch_dispatch__ is not _plain:
+        return f"is a {type(target).__name__} of layout {target.layout}, not a plain tensor with memory of its own"
+    if target.numel() and not target.data_ptr():
+        return "has no memory: its storage was released"
+    if not target.is_contiguous() and _may_overlap(target):
+        return f"has elements that share memory (shape {list(target.shape)}, strides {list(target.stride())})"
+    return None
+
+
+def _may_overlap(target: torch.Tensor) -> bool:
+    """Whether a dimension is laid out closer than the ones inside it are long, as expanded ones are."""
+    reach = 1
+    for stride, size in sorted(zip(target.stride(), target.shape, strict=True)):
+        if size > 1:
+            if stride < reach:
+                return True
+            reach += stride * (size - 1)
+    return False
+
+
 def targets_fit(targets: Mapping[str, torch.Tensor], plans: Sequence[FilePlan]) -> None:
-    """Raise TargetMismatchError naming every target whose dtype or shape is not that of what would be read."""
+    """Raise TargetMismatchError naming every target that does not have the dtype and shape of what would be read."""
     wanted = [each for plan in plans for each in plan.wanted]
-    shapes = [
-        (w.name, str(list(w.shape)), str(list(targets[w.name].shape)))
-        for w in wanted
-        if tuple(targets[w.name].shape) != tuple(w.shape)
-    ]
-    dtypes = [
-        (w.name, _name(w.dtype), _name(targets[w.name].dtype)) for w in wanted if targets[w.name].dtype != w.dtype
-    ]
+    both = [(each, targets[each.name]) for each in wanted]
+    shapes = [(w.name, str(list(w.shape)), str(list(t.shape))) for w, t in both if t.shape != w.shape]
+    dtypes = [(w.name, _name(w.dtype), _name(t.dtype)) for w, t in both if t.dtype != w.dtype]
     if shapes or dtypes:
         different = [f"{name} (file {found}, target {wanted})" for name, found, wanted in [*shapes, *dtypes]]
         raise TargetMismatchError(
             f"{len(different)} targets do not fit what would be read into them: {_some(different)}",
-            fix="Nothing was written; give targets of the file's dtype and of the shape of the slice",
+            fix=f"{_UNTOUCHED}; give targets of the file's dtype and of the shape of the slice",
             shapes=shapes,
             dtypes=dtypes,
         )
+
+
+def targets_apart(targets: Mapping[str, torch.Tensor]) -> None:
+    """Raise TargetMismatchError for two targets in the same memory: which tensor it held would be up to the threads.
+
+    Of strided targets only equal ones are found: those of different strides may interleave.
+    """
+    held = [(name, target) for name, target in targets.items() if target.numel()]
+    reach = (0, 0, "")
+    for begin, end, name in sorted(_span(name, target) for name, target in held if target.is_contiguous()):
+        if reach[0] < end and begin < reach[1]:
+            raise _shared(reach[2], name)
+        reach = max(reach, (begin, end, name), key=lambda each: each[1])
+    seen: dict[tuple[object, ...], str] = {}
+    for name, target in held:
+        if not target.is_contiguous():
+            first = seen.setdefault((target.device, target.data_ptr(), target.shape, target.stride()), name)
+            if first != name:
+                raise _shared(first, name)
+
+
+def _span(name: str, target: torch.Tensor) -> tuple[int, int, str]:
+    begin = target.data_ptr()
+    return begin, begin + target.nbytes, name
+
+
+def _shared(one: str, other: str) -> TargetMismatchError:
+    return TargetMismatchError(
+        f"targets {one!r} and {other!r} are the same memory", fix=f"{_UNTOUCHED}; give one of the two names"
+    )
 
 
 def _name(dtype: torch.dtype) -> str:

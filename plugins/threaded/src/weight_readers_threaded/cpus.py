@@ -36,23 +36,22 @@ def available_cpus() -> int:
 
 
 def cgroup_quota(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float | None:
-    """CPUs that the cgroup grants, of version 2 or 1; None where there is no limit."""
-    groups = [line.split(":", 2) for line in _read(own).splitlines() if line.count(":") >= 2]
-    for _, controllers, path in groups:
+    """CPUs that the cgroups of this process grant, of version 2 or 1; None where there is no limit."""
+    limits: list[float | None] = []
+    for _, controllers, path in (line.split(":", 2) for line in _read(own).splitlines() if line.count(":") > 1):
         if controllers == "":
-            for folder in _upwards(root, path):
-                if (limit := _ratio(_read(folder / "cpu.max").split())) is not None:
-                    return limit
+            limits += [_ratio(_read(folder / "cpu.max").split()) for folder in _upwards(root, path)]
         elif "cpu" in controllers.split(","):
-            for folder in _upwards(root / "cpu", path):
-                pair = [_read(folder / "cpu.cfs_quota_us").strip(), _read(folder / "cpu.cfs_period_us").strip()]
-                if (limit := _ratio(pair)) is not None:
-                    return limit
-    return None
+            limits += [_ratio(_quota_and_period(folder)) for folder in _upwards(root / "cpu", path)]
+    return min((limit for limit in limits if limit is not None), default=None)
+
+
+def _quota_and_period(folder: Path) -> list[str]:
+    return [_read(folder / name).strip() for name in ("cpu.cfs_quota_us", "cpu.cfs_period_us")]
 
 
 def _upwards(root: Path, path: str) -> list[Path]:
-    """The group's folder and those above it: a limit of any of them holds."""
+    """The group's folder and those above it, each with a limit of its own. Within a container only the last exist."""
     folder = root / path.lstrip("/")
     return [folder, *(parent for parent in folder.parents if parent == root or root in parent.parents)]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads that bypass the page cache, through aligned scratch memory."""
+"""Reads that bypass the page cache, through aligned scratch memory, and which files are read so."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import errno
 import logging
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from weight_readers import TruncatedFileError, UnreadableFileError
+from weight_readers import UnreadableFileError
 from weight_readers_safetensors import State
-from weight_readers_threaded.files import Name, OpenFile, read_scattered, unreadable
-from weight_readers_threaded.memory import aligned, copy
+from weight_readers_threaded.files import OpenFile, buffered, unreadable
+from weight_readers_threaded.memory import copy, private
 
 ALIGNMENT = 4096
 """Of offset, length and memory: enough for every block device and file system that reports less."""
 
-_SCRATCH_BYTES = 8 << 20
+SCRATCH_BYTES = 4 << 20
 _CACHESTAT = 451
 _MOSTLY_CACHED = 0.1
 
@@ -27,99 +27,91 @@ _log = logging.getLogger("weight_readers.threaded")
 _scratch = threading.local()
 
 
-def read(file: OpenFile, buffers: Sequence[memoryview], offset: int, name: Name) -> None:
-    """Fill ``buffers`` from ``offset`` on, the way the file was opened."""
-    if file.direct:
-        _read_direct(file, buffers, offset, name)
-    else:
-        read_scattered(file, buffers, offset, name)
-
-
-def open_file(path: str, expected: State | None, wanted: tuple[int, int], mode: str) -> OpenFile:
-    """Open for ``direct_io`` ``off``, ``on`` or ``auto``; ``wanted`` bounds the bytes to come, ``(offset, end)``.
+class Opener:
+    """Opens files for ``direct_io`` ``off``, ``on`` or ``auto``; ``spans`` bound the bytes to come, ``(begin, end)``.
 
     ``on`` raises UnreadableFileError where the file system has no direct reads. ``auto`` takes them for what is
-    not cached, and says so in the log where it cannot.
+    not cached, and says so in the log, once, where it cannot.
     """
-    if mode == "off":
-        return _checked(OpenFile(path, expected))
-    if mode == "auto" and (cached := cached_fraction(path, *wanted)) is None:
-        _log.warning("%s: buffered reads, because the kernel does not tell what is cached", path)
-        return _checked(OpenFile(path, expected))
-    if mode == "auto" and cached is not None and cached > _MOSTLY_CACHED:
-        return _checked(OpenFile(path, expected))
-    return _open_direct(path, expected, mode)
+
+    def __init__(self, mode: str, states: Mapping[str, State | None], spans: Mapping[str, tuple[int, int]]) -> None:
+        self._mode = mode
+        self._states = states
+        self._spans = spans
+        self._warned = False
+
+    def open(self, path: str) -> OpenFile:
+        if self._mode == "on" or (self._mode == "auto" and self._is_cold(path)):
+            return self._direct(path)
+        return OpenFile(path, self._states[path])
+
+    def _is_cold(self, path: str) -> bool:
+        cached = cached_fraction(path, *self._spans[path])
+        if cached is None:
+            self._warn(path, "the kernel does not tell what is cached")
+        return cached is not None and cached <= _MOSTLY_CACHED
+
+    def _direct(self, path: str) -> OpenFile:
+        try:
+            return open_direct(path, self._states[path])
+        except UnreadableFileError as error:
+            cause = error.__cause__
+            if not isinstance(cause, OSError) or cause.errno != errno.EINVAL:
+                raise
+            if self._mode == "on":
+                what, fix = "the file system has no direct reads", "Pass direct_io='off' or 'auto'"
+                raise UnreadableFileError(what, path=path, found=error.found, fix=fix) from cause
+        self._warn(path, "the file system has no direct ones")
+        return OpenFile(path, self._states[path])
+
+    def _warn(self, path: str, why: str) -> None:
+        if not self._warned:
+            _log.warning("buffered reads, because %s: %s", why, path)
+        self._warned = True
 
 
-def _open_direct(path: str, expected: State | None, mode: str) -> OpenFile:
+def open_direct(path: str, expected: State | None) -> OpenFile:
+    """Open for direct reads. Raises UnreadableFileError, from an EINVAL, where there are none.
+
+    Some file systems take the flag and refuse the read: one is made.
+    """
+    file = OpenFile(path, expected, direct=True)
     try:
-        return _checked(OpenFile(path, expected, direct=True))
-    except UnreadableFileError as error:
-        cause = error.__cause__
-        if not isinstance(cause, OSError) or cause.errno != errno.EINVAL:
-            raise
-        if mode == "on":
-            error.what = "the file system has no direct reads"
-            error.fix = "Pass direct_io='off' or 'auto'"
-            raise
-    _log.warning("%s: buffered reads, because the file system has no direct ones", path)
-    return _checked(OpenFile(path, expected))
-
-
-def _checked(file: OpenFile) -> OpenFile:
-    try:
-        file.check()
-    except BaseException:
+        os.preadv(file.fd, [_own_scratch()[:ALIGNMENT]], 0)
+    except OSError as error:
         file.close()
-        raise
+        raise unreadable("reading the file failed", path, error) from error
     return file
 
 
-def _read_direct(file: OpenFile, buffers: Sequence[memoryview], offset: int, name: Name) -> None:
+def read(file: OpenFile, buffers: Sequence[memoryview], offset: int) -> int:
+    """Read the way the file was opened."""
+    return _unaligned(file, buffers, offset) if file.direct else buffered(file, buffers, offset)
+
+
+def _unaligned(file: OpenFile, buffers: Sequence[memoryview], offset: int) -> int:
+    begin = offset - offset % ALIGNMENT
     end = offset + sum(map(len, buffers))
-    left = list(buffers)
-    full = 0
     scratch = _own_scratch()
-    while offset < end:
-        begin = offset - offset % ALIGNMENT
-        length = min(len(scratch), -(-(end - begin) // ALIGNMENT) * ALIGNMENT)
-        try:
-            count = os.preadv(file.fd, [scratch[:length]], begin)
-        except OSError as error:
-            raise unreadable("reading the file failed", file.path, error, tensor=name(full)) from error
-        got = min(begin + count, end)
-        if got <= offset:
-            file.check(name(full))
-            raise TruncatedFileError(
-                "the file ends within a tensor",
-                path=file.path,
-                tensor=name(full),
-                expected=f"{end - offset} more bytes at {offset}",
-                found="the end of the file",
-            )
-        full += _spread(scratch[offset - begin : got - begin], left)
-        offset = got
+    length = min(len(scratch), -(-(end - begin) // ALIGNMENT) * ALIGNMENT)
+    count = os.preadv(file.fd, [scratch[:length]], begin)
+    return _spread(scratch[offset - begin : min(begin + count, end) - begin], buffers)
 
 
-def _spread(source: memoryview, targets: list[memoryview]) -> int:
-    """Copy ``source`` over the first of ``targets``, dropping what is full; returns how many that are."""
-    full = 0
-    while len(source):
-        part = min(len(source), len(targets[0]))
-        copy(targets[0][:part], source[:part])
-        source = source[part:]
-        if part == len(targets[0]):
-            del targets[0]
-            full += 1
-        else:
-            targets[0] = targets[0][part:]
-    return full
+def _spread(source: memoryview, targets: Sequence[memoryview]) -> int:
+    """Copy ``source`` over ``targets``; returns how many bytes that were."""
+    done = 0
+    for target in targets:
+        part = source[done : done + len(target)]
+        copy(target[: len(part)], part)
+        done += len(part)
+    return done
 
 
 def _own_scratch() -> memoryview:
     """One buffer per thread, gone with the thread."""
     if not hasattr(_scratch, "buffer"):
-        _scratch.buffer = memoryview(aligned(_SCRATCH_BYTES))
+        _scratch.buffer = memoryview(private(SCRATCH_BYTES))
     buffer: memoryview = _scratch.buffer
     return buffer
 
@@ -137,6 +129,8 @@ def cached_fraction(path: str, begin: int, end: int) -> float | None:
 
     By cachestat(2), Linux 6.5 and later. Asking with RWF_NOWAIT reads would start read-ahead.
     """
+    if begin >= end:
+        return 1.0
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
@@ -149,5 +143,5 @@ def cached_fraction(path: str, begin: int, end: int) -> float | None:
     finally:
         os.close(fd)
     page = os.sysconf("SC_PAGE_SIZE")
-    pages = -(-end // page) - begin // page
-    return min(1.0, stat.cached / pages) if pages else 1.0
+    pages: int = -(-end // page) - begin // page
+    return min(1.0, int(stat.cached) / pages)

@@ -6,7 +6,8 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
 
 from weight_readers import FileChangedError, TruncatedFileError, UnreadableFileError
 from weight_readers_safetensors import State
@@ -15,9 +16,6 @@ _IOV_BYTES = 0x7FFFF000
 """Linux transfers at most this much in one call."""
 
 _AGAIN = "Load again once its writer has finished; replace files by rename, never in place"
-
-Name = Callable[[int], str]
-"""The name of the tensor that the n-th buffer of a request belongs to; asked for only when something fails."""
 
 
 class OpenFile:
@@ -31,7 +29,12 @@ class OpenFile:
         self.path = path
         self.direct = direct
         self.fd = _open(path, os.O_DIRECT if direct else 0)
-        self._state = expected or self._now()
+        try:
+            self._state = expected or self._now()
+            self.check()
+        except BaseException:
+            self.close()
+            raise
 
     def _now(self) -> State:
         return State.of(os.fstat(self.fd))
@@ -65,10 +68,10 @@ def _open(path: str, flags: int) -> int:
 
 
 class OpenFiles:
-    """Opens each file at its first request and closes it after its last."""
+    """Opens each file at its first request and closes it after its last; ``paths`` has one entry per request."""
 
-    def __init__(self, requests: Mapping[str, int], open_file: Callable[[str], OpenFile]) -> None:
-        self._left = dict(requests)
+    def __init__(self, paths: Iterable[str], open_file: Callable[[str], OpenFile]) -> None:
+        self._left = Counter(paths)
         self._open_file = open_file
         self._open: dict[str, OpenFile] = {}
         self._lock = threading.Lock()
@@ -92,17 +95,38 @@ class OpenFiles:
             self._open.clear()
 
 
-def read_scattered(file: OpenFile, buffers: Sequence[memoryview], offset: int, name: Name) -> None:
-    """Fill ``buffers`` (none of them empty) one after the other from ``offset`` on, over short reads.
+Read = Callable[[OpenFile, Sequence[memoryview], int], int]
+"""Reads from an offset on into buffers, one after the other, as ``preadv`` does: returns how many bytes it filled,
+which may be fewer than there is room for, and 0 at the end of the file."""
 
-    Python itself calls again after EINTR (PEP 475). Raises TruncatedFileError at an early end of the file, and
-    UnreadableFileError with the system's reason.
+
+def buffered(file: OpenFile, buffers: Sequence[memoryview], offset: int) -> int:
+    """Through the page cache, into place."""
+    # Beyond its limit the kernel stops by itself, except that one single longer buffer is an error on some.
+    return os.preadv(file.fd, [buffers[0][:_IOV_BYTES]] if len(buffers[0]) > _IOV_BYTES else buffers, offset)
+
+
+def read_all(
+    read: Read,
+    file: OpenFile,
+    buffers: Sequence[memoryview],
+    offset: int,
+    *,
+    name: Callable[[int], str],
+    proceed: Callable[[], None],
+) -> None:
+    """Fill ``buffers`` (none of them empty) from ``offset`` on, over short reads.
+
+    ``proceed`` is asked before each of them and may raise. Python itself calls again after EINTR (PEP 475). Raises
+    TruncatedFileError at an early end of the file, and UnreadableFileError with the system's reason; ``name`` is
+    that of the tensor which the n-th buffer belongs to.
     """
     left = list(buffers)
     full = 0
     while left:
+        proceed()
         try:
-            count = os.preadv(file.fd, _within_limit(left), offset)
+            count = read(file, left, offset)
         except OSError as error:
             raise unreadable("reading the file failed", file.path, error, tensor=name(full)) from error
         if count == 0:
@@ -116,11 +140,6 @@ def read_scattered(file: OpenFile, buffers: Sequence[memoryview], offset: int, n
             )
         offset += count
         full += _advance(left, count)
-
-
-def _within_limit(buffers: list[memoryview]) -> list[memoryview]:
-    # Beyond its limit the kernel stops by itself, except that one single longer buffer is an error on some.
-    return [buffers[0][:_IOV_BYTES]] if len(buffers[0]) > _IOV_BYTES else buffers
 
 
 def _advance(buffers: list[memoryview], count: int) -> int:
@@ -137,4 +156,4 @@ def _advance(buffers: list[memoryview], count: int) -> int:
 
 def unreadable(what: str, path: str, error: OSError, *, tensor: str | None = None) -> UnreadableFileError:
     code = errno.errorcode.get(error.errno or 0, "")
-    return UnreadableFileError(what, path=path, tensor=tensor, found=f"{error.strerror} {code}".strip())
+    return UnreadableFileError(what, path=path, tensor=tensor, found=f"{error.strerror or error} {code}".strip())

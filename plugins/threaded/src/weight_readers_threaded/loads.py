@@ -1,46 +1,56 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One tensor to be read: its units, the memory of each, and the tensor at the end."""
+"""One tensor to be read: the places of its bytes, and what happens when all of them are whole."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import torch
 
-from weight_readers_safetensors import Wanted
-from weight_readers_threaded.device import transfer_to
-from weight_readers_threaded.places import Existing, Fresh, Staged, Transfer, blocks
-from weight_readers_threaded.requests import Unit, cut
-
-Place = Fresh | Existing | Staged
+from weight_readers_safetensors import FilePlan, Wanted
+from weight_readers_threaded.places import Existing, Fresh, Place, Staged, blocks
+from weight_readers_threaded.requests import cut
+from weight_readers_threaded.staging import BLOCK_BYTES, Ring, ring_for
 
 
 class Load(Protocol):
-    """Units and places, one for one."""
+    """One tensor, whole once each of its places was delivered."""
 
     @property
-    def units(self) -> Sequence[Unit]: ...
+    def wanted(self) -> Wanted: ...
 
     @property
     def places(self) -> Sequence[Place]: ...
 
 
-class FreshLoad:
-    """A tensor of its own on ``device``: read into directly in host memory, else in blocks through ``transfer``."""
+class FreshLoad(Load, Protocol):
+    def take(self) -> torch.Tensor:
+        """Hand the tensor over, and hold it no longer."""
 
-    def __init__(self, path: str, wanted: Wanted, device: torch.device, transfer: Transfer, block_bytes: int) -> None:
+
+class IntoLoad(Load, Protocol):
+    @property
+    def written(self) -> bool:
+        """Whether bytes may have reached the target."""
+
+    def finish(self) -> None:
+        """Whatever the caller does next with the target comes after its bytes."""
+
+
+class FreshOnDevice:
+    """A new tensor on another device, filled in blocks."""
+
+    def __init__(self, path: str, wanted: Wanted, device: torch.device, ring: Ring) -> None:
         self.wanted = wanted
         self._device = device
+        self._ring = ring
         self._flat: torch.Tensor | None = None
-        self.places: Sequence[Place]
-        if device.type == "cpu":
-            self.units = [Unit(wanted.name, path, _nonempty(wanted))]
-            self.places = [Fresh(wanted.shape, wanted.dtype, wanted.nbytes)]
-        else:
-            spans = [(b, min(b + block_bytes, wanted.nbytes)) for b in range(0, wanted.nbytes, block_bytes)]
-            self.units = [Unit(wanted.name, path, cut(wanted.ranges, *span)) for span in spans]
-            self.places = [Staged(end - begin, self._part(begin, end), transfer) for begin, end in spans]
+        spans = [(at, min(at + BLOCK_BYTES, wanted.nbytes)) for at in range(0, wanted.nbytes, BLOCK_BYTES)]
+        self.places = [
+            Staged(wanted.name, path, cut(wanted.ranges, *span), span[1] - span[0], self._part(*span), ring)
+            for span in spans
+        ]
 
     def _part(self, begin: int, end: int) -> Callable[[], torch.Tensor]:
         return lambda: self._memory()[begin:end]
@@ -52,43 +62,59 @@ class FreshLoad:
         return self._flat
 
     def take(self) -> torch.Tensor:
-        """Hand the tensor over, and hold it no longer."""
-        if self._device.type == "cpu":
-            (place,) = self.places
-            assert isinstance(place, Fresh)  # noqa: S101 - made above
-            return place.take()
+        self._ring.finish()
         flat, self._flat = self._memory(), None
         return flat.view(self.wanted.dtype).view(self.wanted.shape)
 
 
-class IntoLoad:
-    """A tensor of the caller's: read into directly where it is contiguous host memory, else in blocks."""
+class IntoBlocks:
+    """A tensor of the caller's that is strided, or on another device."""
 
-    def __init__(self, path: str, wanted: Wanted, target: torch.Tensor, block_bytes: int) -> None:
+    def __init__(self, path: str, wanted: Wanted, target: torch.Tensor, ring: Ring) -> None:
         self.wanted = wanted
-        target = target.detach()
-        self.places: Sequence[Place]
-        self._transfer: Transfer | None = None
-        if target.device.type == "cpu" and target.is_contiguous():
-            self.units = [Unit(wanted.name, path, _nonempty(wanted))]
-            self.places = [Existing(target)]
-            return
-        self._transfer = transfer = transfer_to(target.device, block_bytes=block_bytes)
-        self.units, self.places = [], []
+        self._ring = ring
+        self.places = []
         done = 0
-        for block in blocks(target, block_bytes):
-            self.units.append(Unit(wanted.name, path, cut(wanted.ranges, done, done + block.nbytes)))
-            self.places.append(Staged(block.nbytes, _always(block), transfer))
+        for block in blocks(target, BLOCK_BYTES) if target.nbytes else ():
+            ranges = cut(wanted.ranges, done, done + block.nbytes)
+            self.places.append(Staged(wanted.name, path, ranges, block.nbytes, _always(block), ring))
             done += block.nbytes
 
+    @property
+    def written(self) -> bool:
+        return any(place.delivered for place in self.places)
+
     def finish(self) -> None:
-        if self._transfer is not None:
-            self._transfer.finish()
+        self._ring.finish()
+
+
+def fresh_loads(plans: Iterable[FilePlan], device: torch.device) -> Sequence[FreshLoad]:
+    """Tensors of their own on ``device``: read into directly in host memory, else through one ring."""
+    if device.type == "cpu":
+        return [Fresh(plan.path, wanted) for plan in plans for wanted in plan.wanted]
+    ring = ring_for(device)
+    return [FreshOnDevice(plan.path, wanted, device, ring) for plan in plans for wanted in plan.wanted]
+
+
+def into_loads(plans: Iterable[FilePlan], targets: Mapping[str, torch.Tensor]) -> Sequence[IntoLoad]:
+    """The caller's tensors: read into directly where the bytes in memory are those of the file."""
+    rings: dict[torch.device, Ring] = {}
+
+    def load(path: str, wanted: Wanted) -> IntoLoad:
+        target = targets[wanted.name]
+        if _holds_plain_bytes(target):
+            return Existing(path, wanted, target)
+        if target.device not in rings:
+            rings[target.device] = ring_for(target.device)
+        return IntoBlocks(path, wanted, target.detach(), rings[target.device])
+
+    return [load(plan.path, wanted) for plan in plans for wanted in plan.wanted]
+
+
+def _holds_plain_bytes(target: torch.Tensor) -> bool:
+    # A lazily conjugated or negated view holds other bytes than its values have.
+    return target.device.type == "cpu" and target.is_contiguous() and not target.is_conj() and not target.is_neg()
 
 
 def _always(block: torch.Tensor) -> Callable[[], torch.Tensor]:
     return lambda: block
-
-
-def _nonempty(wanted: Wanted) -> Sequence[tuple[int, int]]:
-    return [each for each in wanted.ranges if each[1]]

@@ -1,44 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Memory to read into: fresh tensors, and the bytes of any contiguous tensor as a writable buffer."""
+"""Memory to read into: fresh tensors, and the memory of any tensor as a writable buffer."""
 
 from __future__ import annotations
 
 import ctypes
+import math
 import mmap
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import cache
 from typing import Any
 
 import torch
 
-HUGE_PAGE_BYTES = 2 << 20
-_WORTH_HUGE_PAGES = 4 << 20
-_MADV_HUGEPAGE = 14
+MAPPED_BYTES = 64 << 10
+"""Tensors from this size on have a mapping of their own."""
+HUGE_BYTES = 4 << 20
+"""Mappings from this size on ask for huge pages."""
+_PYBUF_WRITE = 0x200
 
 
 def fresh(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """An uninitialised tensor of its own memory; a large one in huge pages where the system offers them.
+    """An uninitialised tensor of its own memory; a large one in a mapping, in huge pages where the system has them.
 
-    The first touch of a page costs more than copying into it: 512 times fewer of them halve the time of a warm
-    read into fresh memory.
+    malloc would take it from an arena of the reading thread, and keep much of what the consumer frees: several
+    times the bytes in flight. And the first touch of a page costs more than copying into it; 512 times fewer of
+    them halve the time of a warm read. Raises MemoryError.
     """
-    tensor = torch.empty(tuple(shape), dtype=dtype)
-    if tensor.nbytes >= _WORTH_HUGE_PAGES:
-        _advise_huge_pages(tensor.data_ptr(), tensor.nbytes)
-    return tensor
+    nbytes = math.prod(shape) * dtype.itemsize
+    try:
+        # The device is said, because engines make their models under another default.
+        if nbytes < MAPPED_BYTES:
+            return torch.empty(shape, dtype=dtype, device="cpu")
+        storage = torch.frombuffer(_mapping(nbytes), dtype=torch.uint8).untyped_storage()
+        return torch.empty(0, dtype=dtype, device="cpu").set_(storage, 0, shape)  # type: ignore[call-overload, no-any-return]
+    except (RuntimeError, OSError) as error:
+        raise MemoryError(str(error)) from error
 
 
-def bytes_of(tensor: torch.Tensor) -> memoryview:
-    """The memory of a contiguous CPU tensor as a writable buffer of bytes.
+def _mapping(nbytes: int) -> mmap.mmap:
+    mapping = private(nbytes)
+    if nbytes >= HUGE_BYTES:
+        # Advice for the whole of it: for a part, the kernel would split the mapping, and their number is limited.
+        with suppress(OSError, AttributeError):
+            mapping.madvise(mmap.MADV_HUGEPAGE)
+    return mapping
 
-    It does not keep the tensor alive: whoever writes to it has to.
+
+def private(nbytes: int) -> mmap.mmap:
+    """Memory that begins at a page, as direct reads need it."""
+    return mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+
+
+def buffer_at(address: int, nbytes: int) -> memoryview:
+    """Memory as a writable buffer. It does not keep its owner alive: whoever writes to it has to.
+
+    Not through a ctypes array, which would be a new Python type for each size.
     """
-    return memoryview((ctypes.c_char * tensor.nbytes).from_address(tensor.data_ptr())).cast("B")
-
-
-def aligned(nbytes: int) -> mmap.mmap:
-    """Page-aligned scratch memory, as direct reads need it."""
-    return mmap.mmap(-1, nbytes)
+    buffer: memoryview = _from_memory()(address, nbytes, _PYBUF_WRITE)
+    return buffer
 
 
 def copy(target: memoryview, source: memoryview) -> None:
@@ -51,13 +71,6 @@ def _address(buffer: memoryview) -> int:
 
 
 @cache
-def _libc() -> Any:
-    return ctypes.CDLL(None)
-
-
-def _advise_huge_pages(address: int, nbytes: int) -> None:
-    begin = -(-address // HUGE_PAGE_BYTES) * HUGE_PAGE_BYTES
-    end = (address + nbytes) // HUGE_PAGE_BYTES * HUGE_PAGE_BYTES
-    if end > begin:
-        # Advice: where the kernel has no huge pages the call fails, and nothing is lost.
-        _libc().madvise(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _MADV_HUGEPAGE)
+def _from_memory() -> Any:
+    prototype = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t, ctypes.c_int)
+    return prototype(("PyMemoryView_FromMemory", ctypes.pythonapi))

@@ -31,8 +31,8 @@ class Options:
             )
 
     def threads(self, jobs: int) -> int:
-        """Never more than there are requests to make."""
-        return max(1, min(self.num_threads or default_threads(), jobs))
+        """Never more than there are requests to make; none for none."""
+        return min(self.num_threads or default_threads(), jobs)
 
 
 def _whole(name: str, value: object, low: int, high: int) -> None:

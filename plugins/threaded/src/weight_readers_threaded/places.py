@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where the bytes of a unit go: fresh memory, a tensor that exists, or a staging buffer on the way to one."""
+"""Where bytes go: fresh memory, a tensor that exists, or staging memory on the way to one."""
 
 from __future__ import annotations
 
@@ -8,27 +8,81 @@ from typing import Protocol
 
 import torch
 
-from weight_readers_threaded.memory import bytes_of, fresh
+from weight_readers_safetensors import Wanted
+from weight_readers_safetensors.ranges import Range
+from weight_readers_threaded.memory import buffer_at, fresh
+from weight_readers_threaded.staging import Part, Ring
+
+
+class Place(Protocol):
+    """Memory that becomes whole at once: a tensor, or a block of one.
+
+    ``ranges`` of the file at ``path`` fill it one after the other. ``cost`` are the bytes that count as in flight
+    from `allocate`, which is called once and in order, until the consumer has taken the place.
+    """
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def ranges(self) -> Sequence[Range]: ...
+
+    @property
+    def cost(self) -> int: ...
+
+    def allocate(self) -> None: ...
+
+    def buffer(self, start: int, length: int) -> memoryview:
+        """That part of the memory, about to be written to."""
+
+    def deliver(self) -> None:
+        """Send what is whole on its way to where it belongs."""
+
+    def drop(self) -> None:
+        """Hold the memory no longer."""
 
 
 class Fresh:
-    """A new tensor, the consumer's own."""
+    """A new tensor in host memory, the consumer's own once it is taken."""
 
-    def __init__(self, shape: Sequence[int], dtype: torch.dtype, nbytes: int) -> None:
-        self.cost = nbytes
-        self._shape = shape
-        self._dtype = dtype
+    __slots__ = ("_tensor", "path", "wanted")
+
+    def __init__(self, path: str, wanted: Wanted) -> None:
+        self.path = path
+        self.wanted = wanted
         self._tensor: torch.Tensor | None = None
 
-    def allocate(self) -> None:
-        self._tensor = fresh(self._shape, self._dtype)
+    @property
+    def name(self) -> str:
+        return self.wanted.name
 
-    def buffer(self) -> memoryview:
+    @property
+    def ranges(self) -> Sequence[Range]:
+        return self.wanted.ranges
+
+    @property
+    def cost(self) -> int:
+        return self.wanted.nbytes
+
+    @property
+    def places(self) -> Sequence[Place]:
+        return (self,)
+
+    def allocate(self) -> None:
+        self._tensor = fresh(self.wanted.shape, self.wanted.dtype)
+
+    def buffer(self, start: int, length: int) -> memoryview:
         assert self._tensor is not None  # noqa: S101 - the engine allocates before it reads
-        return bytes_of(self._tensor)
+        return buffer_at(self._tensor.data_ptr() + start, length)
 
     def deliver(self) -> None:
         pass
+
+    def drop(self) -> None:
+        self._tensor = None
 
     def take(self) -> torch.Tensor:
         """Hand the tensor over, and hold it no longer."""
@@ -40,69 +94,82 @@ class Fresh:
 
 
 class Existing:
-    """A contiguous tensor of the caller's, in host memory: written directly."""
+    """A contiguous tensor of the caller's, in host memory: written to directly."""
 
+    __slots__ = ("_target", "path", "wanted", "written")
     cost = 0
 
-    def __init__(self, target: torch.Tensor) -> None:
+    def __init__(self, path: str, wanted: Wanted, target: torch.Tensor) -> None:
+        self.path = path
+        self.wanted = wanted
+        self.written = False
         self._target = target
+
+    @property
+    def name(self) -> str:
+        return self.wanted.name
+
+    @property
+    def ranges(self) -> Sequence[Range]:
+        return self.wanted.ranges
+
+    @property
+    def places(self) -> Sequence[Place]:
+        return (self,)
 
     def allocate(self) -> None:
         pass
 
-    def buffer(self) -> memoryview:
-        return bytes_of(self._target)
+    def buffer(self, start: int, length: int) -> memoryview:
+        self.written = True
+        return buffer_at(self._target.data_ptr() + start, length)
 
     def deliver(self) -> None:
         pass
 
-
-class Transfer(Protocol):
-    """How staged bytes reach their block."""
-
-    def stage(self, nbytes: int) -> torch.Tensor:
-        """A staging buffer, ``uint8 [nbytes]`` in host memory."""
-
-    def send(self, staged: torch.Tensor, block: torch.Tensor) -> None:
-        """Copy the staged bytes into ``block``, of the same number of bytes, and give the buffer back."""
+    def drop(self) -> None:
+        pass
 
     def finish(self) -> None:
-        """Return when everything that was sent has arrived, in the order of the caller's own work."""
+        pass
 
 
 class Staged:
     """A block that cannot be read into directly: strided, or on another device. Asked for when it is delivered."""
 
-    def __init__(self, nbytes: int, block: Callable[[], torch.Tensor], transfer: Transfer) -> None:
-        self.cost = nbytes
+    __slots__ = ("_block", "_nbytes", "_part", "_ring", "delivered", "name", "path", "ranges")
+
+    def __init__(
+        self, name: str, path: str, ranges: Sequence[Range], nbytes: int, block: Callable[[], torch.Tensor], ring: Ring
+    ) -> None:
+        self.name = name
+        self.path = path
+        self.ranges = ranges
+        self.delivered = False
+        self._nbytes = nbytes
         self._block = block
-        self._transfer = transfer
-        self._staged: torch.Tensor | None = None
+        self._ring = ring
+        self._part: Part | None = None
+
+    @property
+    def cost(self) -> int:
+        return self._ring.cost(self._nbytes)
 
     def allocate(self) -> None:
-        self._staged = self._transfer.stage(self.cost)
+        self._part = self._ring.stage(self._nbytes)
 
-    def buffer(self) -> memoryview:
-        assert self._staged is not None  # noqa: S101 - the engine allocates before it reads
-        return bytes_of(self._staged)
+    def buffer(self, start: int, length: int) -> memoryview:
+        assert self._part is not None  # noqa: S101 - the engine allocates before it reads
+        return buffer_at(self._part.memory.data_ptr() + start, length)
 
     def deliver(self) -> None:
-        if self._staged is not None:
-            self._transfer.send(self._staged, self._block())
-            self._staged = None
+        part, self._part = self._part, None
+        if part is not None:
+            self.delivered = True
+            self._ring.send(part, self._block())
 
-
-class HostTransfer:
-    """Staging within host memory, for strided targets."""
-
-    def stage(self, nbytes: int) -> torch.Tensor:
-        return torch.empty(nbytes, dtype=torch.uint8)
-
-    def send(self, staged: torch.Tensor, block: torch.Tensor) -> None:
-        block.copy_(staged.view(block.dtype).view(block.shape))
-
-    def finish(self) -> None:
-        pass
+    def drop(self) -> None:
+        self._part = None
 
 
 def blocks(target: torch.Tensor, limit: int) -> Iterator[torch.Tensor]:

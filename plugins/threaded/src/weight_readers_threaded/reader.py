@@ -3,9 +3,9 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -13,15 +13,14 @@ from weight_readers import CheckpointError, CheckpointMeta, ReaderInfo, ReadStat
 from weight_readers.reader import Files, KeyFilter, Progress
 from weight_readers_safetensors import FilePlan, HeaderCache, plan
 from weight_readers_threaded import checks, direct
-from weight_readers_threaded.device import transfer_to
 from weight_readers_threaded.engine import Engine
-from weight_readers_threaded.loads import FreshLoad, IntoLoad, Load
-from weight_readers_threaded.options import Options
+from weight_readers_threaded.loads import IntoLoad, Load, fresh_loads, into_loads
+from weight_readers_threaded.options import MIB, Options
 from weight_readers_threaded.plugin import INFO
 from weight_readers_threaded.requests import requests
+from weight_readers_threaded.staging import IN_FLIGHT_BYTES
 
-STAGING_BYTES = 32 << 20
-"""In flight on the way to strided targets and other devices; what is read straight into its target costs nothing."""
+_log = logging.getLogger("weight_readers.threaded")
 
 
 class ThreadedReader:
@@ -38,10 +37,22 @@ class ThreadedReader:
     info: ReaderInfo
     selection: Selection | None
 
-    def __init__(self, **options: Any) -> None:
+    def __init__(
+        self,
+        *,
+        num_threads: int | None = None,
+        chunk_bytes: int = 8 * MIB,
+        max_in_flight_bytes: int = 256 * MIB,
+        direct_io: str = "off",
+    ) -> None:
         self.info = INFO
         self.selection = None
-        self._options = Options(**options)
+        self._options = Options(
+            num_threads=num_threads,
+            chunk_bytes=chunk_bytes,
+            max_in_flight_bytes=max_in_flight_bytes,
+            direct_io=direct_io,
+        )
         self._headers = HeaderCache()
 
     def read_meta(self, files: Files) -> CheckpointMeta:
@@ -72,10 +83,9 @@ class ThreadedReader:
     def _iterate(
         self, plans: Sequence[FilePlan], device: torch.device, on_progress: Progress | None
     ) -> Iterator[tuple[str, torch.Tensor]]:
-        transfer = transfer_to(device, block_bytes=self._options.chunk_bytes)
-        loads = [FreshLoad(p.path, w, device, transfer, self._options.chunk_bytes) for p in plans for w in p.wanted]
-        limit = self._options.max_in_flight_bytes if device.type == "cpu" else STAGING_BYTES
-        stats = ReadStats(bytes_wanted=sum(plan.nbytes for plan in plans))
+        loads = fresh_loads(plans, device)
+        limit = self._options.max_in_flight_bytes if device.type == "cpu" else IN_FLIGHT_BYTES
+        stats = ReadStats(bytes_wanted=_bytes_wanted(plans))
         with self._engine(plans, loads, limit) as engine:
             index = 0
             for load in loads:
@@ -84,13 +94,11 @@ class ThreadedReader:
                     place.deliver()
                     engine.release(index)
                     index += 1
-                transfer.finish()
-                tensor = load.take()
-                stats = replace(stats, tensors=stats.tensors + 1, bytes_read=stats.bytes_read + load.wanted.nbytes)
                 if on_progress is not None:
+                    stats = replace(stats, tensors=stats.tensors + 1, bytes_read=stats.bytes_read + load.wanted.nbytes)
                     on_progress(stats)
-                yield load.wanted.name, tensor
-                del tensor
+                # No name here for the tensor: it is the consumer's, also while this generator rests.
+                yield load.wanted.name, load.take()
 
     def read_into(
         self,
@@ -102,55 +110,55 @@ class ThreadedReader:
     ) -> ReadStats:
         """Fill ``targets``, by checkpoint name, with whole tensors or the ``slices`` of them.
 
-        Contiguous targets in host memory are read into directly, others through at most 32 MiB of staging.
-        Raises TargetMismatchError, before any byte is written, where a name is not in the files or a dtype or
-        shape does not match. A `CheckpointError` later on names in ``written`` the targets that were written to.
+        Contiguous targets in host memory are read into directly, others through at most 32 MiB of staging per
+        device. Raises before any byte is written: TargetMismatchError where a name is not in the files, a dtype
+        or shape does not match or two targets are the same memory, TypeError for what has no memory of its own.
+        A `CheckpointError` later on names in ``written`` the targets that may have been written to.
         """
         known = self._headers.read(files)
         checks.targets_known(targets, known.meta)
         plans = plan(known.meta, known.states, targets.__contains__, slices or {})
         checks.targets_fit(targets, plans)
-        loads = [IntoLoad(p.path, w, targets[w.name], self._options.chunk_bytes) for p in plans for w in p.wanted]
-        stats = ReadStats(bytes_wanted=sum(plan.nbytes for plan in plans))
-        with self._engine(plans, loads, STAGING_BYTES) as engine:
+        checks.targets_apart(targets)
+        loads = into_loads(plans, targets)
+        with self._engine(plans, loads, IN_FLIGHT_BYTES) as engine, torch.inference_mode():
             try:
-                return self._fill(engine, loads, stats, on_progress)
+                return _fill(engine, loads, _bytes_wanted(plans), on_progress)
             except CheckpointError as error:
-                begun = [unit.name for load in loads for unit in load.units][: engine.begun]
-                error.written = tuple(dict.fromkeys(begun))
+                error.written = tuple(load.wanted.name for load in loads if load.written)
                 raise
 
-    def _fill(
-        self, engine: Engine, loads: Sequence[IntoLoad], stats: ReadStats, on_progress: Progress | None
-    ) -> ReadStats:
-        index = 0
-        for load in loads:
-            for place in load.places:
-                while not engine.wait(index, beyond=stats.bytes_read if on_progress else None):
-                    stats = replace(stats, bytes_read=engine.bytes_read)
-                    if on_progress is not None:
-                        on_progress(stats)
-                place.deliver()
-                engine.release(index)
-                index += 1
-            load.finish()
-            stats = replace(stats, tensors=stats.tensors + 1)
-        stats = replace(stats, bytes_read=engine.bytes_read)
-        if on_progress is not None:
-            on_progress(stats)
-        return stats
-
     def _engine(self, plans: Sequence[FilePlan], loads: Sequence[Load], limit: int) -> Engine:
-        units = [unit for load in loads for unit in load.units]
-        jobs = requests(units, chunk_bytes=self._options.chunk_bytes)
-        bounds = {p.path: (p.wanted[0].begin, max(w.end for w in p.wanted)) for p in plans}
-        states = {p.path: p.state for p in plans}
-        return Engine(
-            jobs,
-            units,
-            [place for load in loads for place in load.places],
-            threads=self._options.threads(len(jobs)),
-            limit=limit,
-            read=direct.read,
-            open_file=lambda path: direct.open_file(path, states[path], bounds[path], self._options.direct_io),
+        places = [place for load in loads for place in load.places]
+        jobs = requests(places, chunk_bytes=self._options.chunk_bytes, joined_bytes=limit)
+        opener = direct.Opener(
+            self._options.direct_io,
+            {plan.path: plan.state for plan in plans},
+            {plan.path: (plan.wanted[0].begin, max(wanted.end for wanted in plan.wanted)) for plan in plans},
         )
+        threads = self._options.threads(len(jobs))
+        _log.debug("%d tensors in %d requests by %d threads", len(loads), len(jobs), threads)
+        return Engine(jobs, places, threads=threads, limit=limit, read=direct.read, open_file=opener.open)
+
+
+def _fill(engine: Engine, loads: Sequence[IntoLoad], bytes_wanted: int, on_progress: Progress | None) -> ReadStats:
+    """Wait for each target in turn, telling of bytes as they arrive."""
+    index = told = 0
+    for tensors, load in enumerate(loads):
+        for place in load.places:
+            while not engine.wait(index, beyond=told if on_progress else None):
+                told = engine.bytes_read
+                if on_progress is not None:
+                    on_progress(ReadStats(tensors=tensors, bytes_wanted=bytes_wanted, bytes_read=told))
+            place.deliver()
+            engine.release(index)
+            index += 1
+        load.finish()
+    stats = ReadStats(tensors=len(loads), bytes_wanted=bytes_wanted, bytes_read=engine.bytes_read)
+    if on_progress is not None:
+        on_progress(stats)
+    return stats
+
+
+def _bytes_wanted(plans: Sequence[FilePlan]) -> int:
+    return sum(plan.nbytes for plan in plans)

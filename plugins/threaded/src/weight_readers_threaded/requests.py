@@ -1,74 +1,109 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From units of bytes to read requests: exact ranges, joined where they adjoin and cut where they are long."""
+"""From the ranges that fill each place to read requests: exact, joined where small, cut where long."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple, Protocol
+
+from weight_readers_safetensors.ranges import Range
 
 MAX_PIECES = 1024
 """IOV_MAX: the buffers that one ``preadv`` fills."""
-
-Range = tuple[int, int]
-"""``(offset, length)`` in bytes of the file."""
-
-
-@dataclass(frozen=True)
-class Unit:
-    """Bytes that become whole together: a tensor, or a block of one. The ranges fill its memory one after another."""
-
-    name: str
-    path: str
-    ranges: Sequence[Range]
+MAX_RUNS = 64
+"""Reads of one request that do not adjoin. Many, because taking a request costs more than a small read."""
 
 
-@dataclass(frozen=True)
-class Piece:
-    """``length`` bytes of a request that go to unit ``index``, from its byte ``start`` on."""
+class Ranges(Protocol):
+    """What is read for one place: the ranges of the file fill its memory one after the other."""
 
-    index: int
+    @property
+    def path(self) -> str: ...
+
+    @property
+    def ranges(self) -> Sequence[Range]: ...
+
+
+class Piece(NamedTuple):
+    """``length`` bytes of the file from ``offset`` on, for byte ``start`` on of the place of that number."""
+
+    place: int
     start: int
+    offset: int
     length: int
 
 
-@dataclass
 class Job:
-    """One request: consecutive bytes of one file, scattered over consecutive pieces of units."""
+    """One request: pieces of one file that one thread reads, in the order of their places."""
 
-    path: str
-    offset: int
-    length: int = 0
-    pieces: list[Piece] = field(default_factory=list)
+    __slots__ = ("_end", "length", "path", "pieces", "runs")
+
+    def __init__(self, path: str, piece: Piece) -> None:
+        self.path = path
+        self.pieces = [piece]
+        self.length = piece.length
+        self.runs = 1
+        self._end = piece.offset + piece.length
 
     def add(self, piece: Piece) -> None:
         self.pieces.append(piece)
         self.length += piece.length
+        self.runs += piece.offset != self._end
+        self._end = piece.offset + piece.length
 
-    def takes(self, path: str, offset: int, length: int, limit: int) -> bool:
-        adjoins = path == self.path and offset == self.offset + self.length
-        return adjoins and self.length + length <= limit and len(self.pieces) < MAX_PIECES
+    def takes(self, path: str, piece: Piece, *, nbytes: int, runs: int) -> bool:
+        """Whether the piece may be read along, within the limits.
+
+        The rest of a place that earlier requests began is read alone: were it read along with a place that waits
+        for room, the room that the first one takes would never become free.
+        """
+        if self.pieces[0].start and piece.place != self.pieces[0].place:
+            return False
+        if self.length + piece.length > nbytes or len(self.pieces) >= MAX_PIECES or path != self.path:
+            return False
+        return piece.offset == self._end or self.runs < runs
+
+    def adjoining(self) -> Iterator[list[Piece]]:
+        """The pieces in groups that lie side by side in the file: what one ``preadv`` reads."""
+        if self.runs == 1:
+            yield self.pieces
+            return
+        group: list[Piece] = []
+        end = -1
+        for piece in self.pieces:
+            if piece.offset != end and group:
+                yield group
+                group = []
+            group.append(piece)
+            end = piece.offset + piece.length
+        yield group
 
 
-def requests(units: Iterable[Unit], *, chunk_bytes: int) -> list[Job]:
-    """The requests for ``units``, in their order; small adjoining ones share one, large ones take several.
+def requests(places: Sequence[Ranges], *, chunk_bytes: int, joined_bytes: int) -> list[Job]:
+    """The requests that fill ``places``, in their order.
 
-    The division depends on the units and ``chunk_bytes`` alone, never on the number of threads.
+    A range is cut every ``chunk_bytes``; requests for several ranges hold at most that and ``joined_bytes``. Ranges
+    with gaps between them share a request only where there are so many that all threads stay busy. The division
+    never depends on the number of threads.
     """
+    limit = min(chunk_bytes, joined_bytes)
+    runs = max(1, min(MAX_RUNS, sum(len(place.ranges) for place in places) // 256))
     jobs: list[Job] = []
-    for path, offset, piece in _pieces(units, chunk_bytes):
-        if not jobs or not jobs[-1].takes(path, offset, piece.length, chunk_bytes):
-            jobs.append(Job(path, offset))
-        jobs[-1].add(piece)
+    for path, piece in _pieces(places, chunk_bytes):
+        if jobs and jobs[-1].takes(path, piece, nbytes=limit, runs=runs):
+            jobs[-1].add(piece)
+        else:
+            jobs.append(Job(path, piece))
     return jobs
 
 
-def _pieces(units: Iterable[Unit], chunk_bytes: int) -> Iterator[tuple[str, int, Piece]]:
-    for index, unit in enumerate(units):
-        done = 0
-        for offset, length in unit.ranges:
+def _pieces(places: Sequence[Ranges], chunk_bytes: int) -> Iterator[tuple[str, Piece]]:
+    for index, place in enumerate(places):
+        path, done = place.path, 0
+        for offset, length in place.ranges:
             for start in range(0, length, chunk_bytes):
                 count = min(chunk_bytes, length - start)
-                yield unit.path, offset + start, Piece(index, done, count)
+                yield path, Piece(index, done, offset + start, count)
                 done += count
 
 

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Requests: every wanted byte once, no other, in order, within the limits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from weight_readers_threaded.requests import MAX_PIECES, MAX_RUNS, Job, cut, requests
+
+
+class Place(NamedTuple):
+    path: str
+    ranges: Sequence[tuple[int, int]]
+
+
+def asked(*places: Place, chunk: int = 100, joined: int = 1 << 30) -> list[list[tuple[int, int, int, int]]]:
+    return [[tuple(piece) for piece in job.pieces] for job in requests(places, chunk_bytes=chunk, joined_bytes=joined)]  # type: ignore[misc]
+
+
+def test_a_long_range_is_cut_every_chunk() -> None:
+    expected = [[(0, 0, 50, 100)], [(0, 100, 150, 100)], [(0, 200, 250, 40)]]
+    assert expected == asked(Place("a", [(50, 240)]))
+
+
+def test_small_adjoining_places_share_one_request() -> None:
+    assert asked(Place("a", [(8, 10)]), Place("a", [(18, 20)])) == [[(0, 0, 8, 10), (1, 0, 18, 20)]]
+
+
+def test_a_few_ranges_with_gaps_are_requests_of_their_own_so_that_threads_share_them() -> None:
+    assert asked(Place("a", [(8, 10)]), Place("a", [(19, 20)])) == [[(0, 0, 8, 10)], [(1, 0, 19, 20)]]
+
+
+def test_many_ranges_with_gaps_share_requests() -> None:
+    jobs = requests([Place("a", [(10 * n, 5) for n in range(100_000)])], chunk_bytes=1 << 20, joined_bytes=1 << 20)
+    assert (len(jobs), max(job.runs for job in jobs)) == (1563, MAX_RUNS)
+    assert [[10 * n] for n in range(MAX_RUNS)] == [[p.offset for p in group] for group in jobs[0].adjoining()]
+
+
+def test_no_request_spans_two_files() -> None:
+    assert asked(Place("a", [(8, 10)]), Place("b", [(18, 20)])) == [[(0, 0, 8, 10)], [(1, 0, 18, 20)]]
+
+
+def test_places_without_bytes_have_no_request_and_do_not_part_the_others() -> None:
+    places = Place("a", [(8, 10)]), Place("a", [(18, 0)]), Place("a", []), Place("a", [(18, 20)])
+    assert asked(*places) == [[(0, 0, 8, 10), (3, 0, 18, 20)]]
+    assert asked(Place("a", [(8, 0)]), Place("a", [])) == []
+
+
+def test_the_ranges_of_a_place_fill_it_one_after_the_other() -> None:
+    assert asked(Place("a", [(0, 3), (10, 4)])) == [[(0, 0, 0, 3)], [(0, 3, 10, 4)]]
+
+
+def test_the_rest_of_a_place_is_not_read_along_with_the_next() -> None:
+    """Or the next would wait for room that the first takes until it is whole."""
+    expected = [[(0, 0, 0, 100)], [(0, 100, 100, 5)], [(1, 0, 105, 5), (2, 0, 110, 5)]]
+    assert expected == asked(Place("a", [(0, 105)]), Place("a", [(105, 5)]), Place("a", [(110, 5)]))
+
+
+def test_joined_requests_stay_within_the_bytes_that_may_be_in_flight() -> None:
+    assert asked(Place("a", [(0, 6)]), Place("a", [(6, 6)]), joined=10) == [[(0, 0, 0, 6)], [(1, 0, 6, 6)]]
+    assert asked(Place("a", [(0, 60)]), joined=10) == [[(0, 0, 0, 60)]]
+
+
+def test_a_request_has_no_more_buffers_than_one_preadv_takes() -> None:
+    jobs = requests(
+        [Place("a", [(n, 1)]) for n in range(2 * MAX_PIECES + 1)], chunk_bytes=1 << 20, joined_bytes=1 << 20
+    )
+    assert [len(job.pieces) for job in jobs] == [MAX_PIECES, MAX_PIECES, 1]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from("ab"), st.lists(st.tuples(st.integers(0, 9), st.integers(0, 40)), max_size=4))),
+    st.integers(1, 30),
+    st.integers(1, 30),
+)
+def test_every_byte_is_read_once_into_its_place(
+    shapes: list[tuple[str, list[tuple[int, int]]]], chunk: int, joined: int
+) -> None:
+    places, at = [], 0
+    for path, gaps in sorted(shapes):
+        ranges = []
+        for gap, length in gaps:
+            ranges.append((at + gap, length))
+            at += gap + length
+        places.append(Place(path, ranges))
+    jobs: list[Job] = requests(places, chunk_bytes=chunk, joined_bytes=joined)
+    got: list[list[int]] = [[] for _ in places]
+    for job in jobs:
+        assert job.length == sum(piece.length for piece in job.pieces) <= chunk
+        assert [*job.pieces] == [piece for group in job.adjoining() for piece in group]
+        assert job.runs == len([*job.adjoining()])
+        for place, start, offset, length in job.pieces:
+            assert (job.path, start) == (places[place].path, len(got[place]))
+            got[place] += range(offset, offset + length)
+    assert [[byte for begin, n in place.ranges for byte in range(begin, begin + n)] for place in places] == got
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "expected"),
+    [
+        (0, 7, [(10, 3), (20, 4)]),
+        (0, 3, [(10, 3)]),
+        (3, 7, [(20, 4)]),
+        (2, 4, [(12, 1), (20, 1)]),
+        (4, 4, []),
+    ],
+)
+def test_a_part_of_ranges_is_cut_by_what_they_fill(begin: int, end: int, expected: list[tuple[int, int]]) -> None:
+    assert expected == cut([(10, 3), (20, 4)], begin, end)
