@@ -198,3 +198,19 @@ def test_an_uninstalled_plugin_is_gone(mmap: Venv) -> None:
     finally:
         mmap.install("weight-readers[mmap]")
     assert mmap.names() == ["safetensors"]
+
+
+def test_the_extra_threaded_brings_its_reader_and_without_it_the_fallback_says_how_to_get_it(mmap: Venv) -> None:
+    mmap.install("weight-readers[threaded]")
+    try:
+        assert mmap.names() == ["safetensors", "threaded"]
+    finally:
+        mmap.uninstall("weight-readers-threaded")
+    done = mmap.run("say(weight_readers.select_weight_reader(requested='threaded').selection.to_json())")
+    assert (done.json["chosen"], done.json["fallback"]) == ("safetensors", True)
+    assert 'its plugin is not installed. Install it: pip install "weight-readers[threaded]"' in done.stderr
+
+
+def test_the_extra_threaded_brings_the_fallback_along() -> None:
+    brought = {line.partition("=")[0] for line in CORE["optional-dependencies"]["threaded"]}
+    assert brought == {"weight-readers-mmap", "weight-readers-threaded"}
