@@ -3,11 +3,8 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 import torch
 
@@ -15,17 +12,9 @@ from weight_readers import CheckpointMeta, Feature, Lifetime, ReaderInfo, Select
 from weight_readers.reader import Files, KeyFilter, Progress
 from weight_readers_mmap.passes import Pass
 from weight_readers_mmap.plugin import INFO
-from weight_readers_safetensors import State, natural_order, plan, read_headers
+from weight_readers_safetensors import HeaderCache, plan
 
 MAX_PREFETCH_THREADS = 64
-
-
-class _Known(NamedTuple):
-    """Headers that were read, and the states of their files from just before."""
-
-    inodes: Sequence[int]
-    states: Mapping[str, State]
-    meta: CheckpointMeta
 
 
 class MappedReader:
@@ -51,11 +40,11 @@ class MappedReader:
         self._readonly = readonly
         self._copy = copy
         self._prefetch = prefetch
-        self._last: _Known | None = None
+        self._headers = HeaderCache()
 
     def read_meta(self, files: Files) -> CheckpointMeta:
         """Check every header. Raises `CheckpointProblems` listing all that is wrong, over all files."""
-        meta = self._headers(files).meta
+        meta = self._headers.read(files).meta
         return CheckpointMeta(meta, meta.files)
 
     def iter_weights(
@@ -74,7 +63,7 @@ class MappedReader:
         is a strided view. Another ``device`` is reached by a copy of each view. Raises CheckpointError before
         the first tensor for whatever the headers show, FileChangedError when a file changes meanwhile.
         """
-        known = self._headers(files)
+        known = self._headers.read(files)
         plans = plan(known.meta, known.states, key_filter, slices or {})
         reading = Pass(
             plans,
@@ -85,26 +74,6 @@ class MappedReader:
             on_progress=on_progress,
         )
         return reading.tensors()
-
-    def _headers(self, files: Files) -> _Known:
-        """The headers of ``files``, read again only where a file is another than last time."""
-        paths = natural_order(files)
-        inodes, states = _states(paths)
-        last = self._last
-        if last is not None and (last.inodes, last.states) == (inodes, states):
-            return last
-        self._last = known = _Known(inodes, states, read_headers(paths))
-        return known
-
-
-def _states(paths: Sequence[str]) -> tuple[list[int], dict[str, State]]:
-    """Inode and state of each file that can be looked at; whoever reads the headers says what is wrong with others."""
-    looked_at: dict[str, os.stat_result] = {}
-    for path in paths:
-        with suppress(OSError, ValueError):
-            looked_at[path] = os.stat(path)
-    inodes = [status.st_ino for status in looked_at.values()]
-    return inodes, {path: State.of(status) for path, status in looked_at.items()}
 
 
 def _check_options(*, readonly: object, copy: object, prefetch: object) -> None:
