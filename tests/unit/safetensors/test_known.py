@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from support.files import floats, write_tensors
+
+from weight_readers import TruncatedFileError
+from weight_readers_safetensors import HeaderCache, State, known
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return write_tensors(tmp_path / "a.safetensors", {"w": ("F32", [1], floats(1))})
+
+
+@pytest.fixture
+def reads(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """Each set of files whose headers were really read."""
+    seen: list[object] = []
+    original = known.read_headers
+    monkeypatch.setattr(known, "read_headers", lambda files: seen.append(files) or original(files))
+    return seen
+
+
+def test_headers_of_unchanged_files_are_read_once(path: Path, reads: list[object]) -> None:
+    cache = HeaderCache()
+    assert cache.read([path]).meta == cache.read([str(path)]).meta
+    assert len(reads) == 1
+
+
+def test_the_state_is_that_of_the_file(path: Path) -> None:
+    status = path.stat()
+    states = HeaderCache().read([path]).states
+    assert states == {str(path): State(status.st_size, status.st_mtime_ns)}
+
+
+def test_a_rewritten_file_is_read_again(path: Path, reads: list[object]) -> None:
+    cache = HeaderCache()
+    cache.read([path])
+    write_tensors(path, {"other": ("F32", [1], floats(2))})
+    assert list(cache.read([path]).meta) == ["other"]
+    assert len(reads) == 2
+
+
+def test_a_file_replaced_by_one_of_the_same_size_and_time_is_read_again(path: Path, reads: list[object]) -> None:
+    cache = HeaderCache()
+    cache.read([path])
+    status = path.stat()
+    other = write_tensors(path.with_name("b"), {"v": ("F32", [1], floats(2))})
+    os.utime(other, ns=(status.st_atime_ns, status.st_mtime_ns))
+    other.replace(path)
+    assert list(cache.read([path]).meta) == ["v"]
+
+
+def test_other_files_are_read_in_their_own_right(path: Path, reads: list[object]) -> None:
+    cache = HeaderCache()
+    other = write_tensors(path.with_name("b.safetensors"), {"v": ("F32", [1], floats(2))})
+    assert [list(cache.read(files).meta) for files in ([path], [other], [other, path])] == [["w"], ["v"], ["w", "v"]]
+    assert len(reads) == 3
+
+
+def test_what_is_wrong_is_raised_each_time_and_a_mended_file_is_read(path: Path) -> None:
+    cache, whole = HeaderCache(), path.read_bytes()
+    path.write_bytes(whole[:-1])
+    for _ in range(2):
+        with pytest.raises(TruncatedFileError):
+            cache.read([path])
+    path.write_bytes(whole)
+    assert list(cache.read([path]).meta) == ["w"]
