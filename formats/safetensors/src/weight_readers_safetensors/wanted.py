@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import mmap
 from collections.abc import Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, NamedTuple
 
 from weight_readers import (
@@ -91,7 +92,7 @@ def plan(
     plans = []
     for file in meta.files:
         # An empty tensor before the one that shares its offset, so that the last one ends last.
-        tensors = sorted(by_file[file.path], key=lambda each: (each.offset, each.nbytes))
+        tensors = sorted(by_file[file.path], key=attrgetter("offset", "nbytes"))
         wanted = [_wanted(each, dtypes[each.source_dtype], slices.get(each.name)) for each in tensors]
         partial = sum(each.nbytes for each in wanted) < file.nbytes - file.header_bytes
         plans.append(FilePlan(file.path, states.get(file.path), wanted, partial))
