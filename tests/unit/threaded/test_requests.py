@@ -19,7 +19,7 @@ class Place(NamedTuple):
 
 
 def asked(*places: Place, chunk: int = 100, joined: int = 1 << 30) -> list[list[tuple[int, int, int, int]]]:
-    return [[tuple(piece) for piece in job.pieces] for job in requests(places, chunk_bytes=chunk, joined_bytes=joined)]  # type: ignore[misc]
+    return [job.pieces for job in requests(places, chunk_bytes=chunk, joined_bytes=joined)]
 
 
 def test_a_long_range_is_cut_every_chunk() -> None:
@@ -38,7 +38,9 @@ def test_a_few_ranges_with_gaps_are_requests_of_their_own_so_that_threads_share_
 def test_many_ranges_with_gaps_share_requests() -> None:
     jobs = requests([Place("a", [(10 * n, 5) for n in range(100_000)])], chunk_bytes=1 << 20, joined_bytes=1 << 20)
     assert (len(jobs), max(job.runs for job in jobs)) == (1563, MAX_RUNS)
-    assert [[10 * n] for n in range(MAX_RUNS)] == [[p.offset for p in group] for group in jobs[0].adjoining()]
+    assert [[10 * n] for n in range(MAX_RUNS)] == [
+        [offset for _, _, offset, _ in group] for group in jobs[0].adjoining()
+    ]
 
 
 def test_no_request_spans_two_files() -> None:
@@ -91,7 +93,7 @@ def test_every_byte_is_read_once_into_its_place(
     jobs: list[Job] = requests(places, chunk_bytes=chunk, joined_bytes=joined)
     got: list[list[int]] = [[] for _ in places]
     for job in jobs:
-        assert job.length == sum(piece.length for piece in job.pieces) <= chunk
+        assert job.length == sum(length for _, _, _, length in job.pieces) <= chunk
         assert [*job.pieces] == [piece for group in job.adjoining() for piece in group]
         assert job.runs == len([*job.adjoining()])
         for place, start, offset, length in job.pieces:

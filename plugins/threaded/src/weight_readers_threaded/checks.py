@@ -53,10 +53,14 @@ def _may_overlap(target: torch.Tensor) -> bool:
 
 def targets_fit(targets: Mapping[str, torch.Tensor], plans: Sequence[FilePlan]) -> None:
     """Raise TargetMismatchError naming every target that does not have the dtype and shape of what would be read."""
-    wanted = [each for plan in plans for each in plan.wanted]
-    both = [(each, targets[each.name]) for each in wanted]
-    shapes = [(w.name, str(list(w.shape)), str(list(t.shape))) for w, t in both if t.shape != w.shape]
-    dtypes = [(w.name, _name(w.dtype), _name(t.dtype)) for w, t in both if t.dtype != w.dtype]
+    shapes: list[tuple[str, str, str]] = []
+    dtypes: list[tuple[str, str, str]] = []
+    for wanted in (each for plan in plans for each in plan.wanted):
+        target = targets[wanted.name]
+        if target.shape != wanted.shape:
+            shapes.append((wanted.name, str(list(wanted.shape)), str(list(target.shape))))
+        if target.dtype != wanted.dtype:
+            dtypes.append((wanted.name, _name(wanted.dtype), _name(target.dtype)))
     if shapes or dtypes:
         different = [f"{name} (file {found}, target {wanted})" for name, found, wanted in [*shapes, *dtypes]]
         raise TargetMismatchError(
@@ -72,23 +76,20 @@ def targets_apart(targets: Mapping[str, torch.Tensor]) -> None:
 
     Of strided targets only equal ones are found: those of different strides may interleave.
     """
-    held = [(name, target) for name, target in targets.items() if target.numel()]
-    reach = (0, 0, "")
-    for begin, end, name in sorted(_span(name, target) for name, target in held if target.is_contiguous()):
-        if reach[0] < end and begin < reach[1]:
-            raise _shared(reach[2], name)
-        reach = max(reach, (begin, end, name), key=lambda each: each[1])
-    seen: dict[tuple[object, ...], str] = {}
-    for name, target in held:
-        if not target.is_contiguous():
-            first = seen.setdefault((target.device, target.data_ptr(), target.shape, target.stride()), name)
-            if first != name:
-                raise _shared(first, name)
-
-
-def _span(name: str, target: torch.Tensor) -> tuple[int, int, str]:
-    begin = target.data_ptr()
-    return begin, begin + target.nbytes, name
+    spans: list[tuple[int, int, str]] = []
+    strided: dict[tuple[object, ...], str] = {}
+    for name, target in targets.items():
+        begin = target.data_ptr()
+        if target.is_contiguous():
+            spans.append((begin, begin + target.nbytes, name))
+        elif (first := strided.setdefault((target.device, begin, target.shape, target.stride()), name)) != name:
+            raise _shared(first, name)
+    reach, before = 0, ""
+    for begin, end, name in sorted(spans):
+        if begin < min(reach, end):
+            raise _shared(before, name)
+        if end > reach:
+            reach, before = end, name
 
 
 def _shared(one: str, other: str) -> TargetMismatchError:

@@ -125,7 +125,7 @@ class Engine:
         with self._room:
             while not self._stopped and self._failed is None and self._next < len(self._jobs):
                 number = self._next
-                new = self._places[self._allocated : self._jobs[number].pieces[-1].place + 1]
+                new = self._places[self._allocated : self._jobs[number].last + 1]
                 cost = sum(place.cost for place in new)
                 if not cost or not self._in_flight or self._in_flight + cost <= self._limit:
                     self._next += 1
@@ -150,7 +150,7 @@ class Engine:
 
     def _perform(self, number: int) -> None:
         job = self._jobs[number]
-        first = self._places[job.pieces[0].place]
+        first = self._places[job.pieces[0][0]]
 
         def proceed() -> None:
             if self._stopped or (self._failed is not None and self._failed[0] < number):
@@ -161,7 +161,7 @@ class Engine:
             for pieces in job.adjoining():
                 buffers = [self._places[place].buffer(start, length) for place, start, _, length in pieces]
                 name = partial(self._name, pieces)
-                read_all(self._read, file, buffers, pieces[0].offset, name=name, proceed=proceed)
+                read_all(self._read, file, buffers, pieces[0][2], name=name, proceed=proceed)
             file.check(first.name)
         except BaseException as error:
             _note(error, first)
@@ -170,13 +170,13 @@ class Engine:
             self._files.done(job.path)
 
     def _name(self, pieces: Sequence[Piece], buffer: int) -> str:
-        return self._places[pieces[buffer].place].name
+        return self._places[pieces[buffer][0]].name
 
     def _end(self, number: int) -> None:
         with self._whole:
             self._running.discard(number)
-            for piece in self._jobs[number].pieces:
-                self._left[piece.place] -= 1
+            for place, _, _, _ in self._jobs[number].pieces:
+                self._left[place] -= 1
             self._bytes_read += self._jobs[number].length
             self._whole.notify()
 
@@ -192,8 +192,8 @@ class Engine:
 def _pieces_per_place(jobs: Sequence[Job], places: int) -> list[int]:
     left = [0] * places
     for job in jobs:
-        for piece in job.pieces:
-            left[piece.place] += 1
+        for place, _, _, _ in job.pieces:
+            left[place] += 1
     return left
 
 

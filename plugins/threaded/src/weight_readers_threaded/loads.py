@@ -113,7 +113,7 @@ def into_loads(plans: Iterable[FilePlan], targets: Mapping[str, torch.Tensor]) -
 
 def _holds_plain_bytes(target: torch.Tensor) -> bool:
     # A lazily conjugated or negated view holds other bytes than its values have.
-    return target.device.type == "cpu" and target.is_contiguous() and not target.is_conj() and not target.is_neg()
+    return target.is_cpu and target.is_contiguous() and not target.is_conj() and not target.is_neg()
 
 
 def _always(block: torch.Tensor) -> Callable[[], torch.Tensor]:

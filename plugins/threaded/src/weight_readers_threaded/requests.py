@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from weight_readers_safetensors.ranges import Range
 
@@ -24,13 +24,12 @@ class Ranges(Protocol):
     def ranges(self) -> Sequence[Range]: ...
 
 
-class Piece(NamedTuple):
-    """``length`` bytes of the file from ``offset`` on, for byte ``start`` on of the place of that number."""
+Piece = tuple[int, int, int, int]
+"""``(place, start, offset, length)``: bytes of the file, and where in the place of that number they go.
 
-    place: int
-    start: int
-    offset: int
-    length: int
+A plain tuple, which the garbage collector leaves alone: a full collection, which many objects bring about, stops
+every thread for as long as all the others take.
+"""
 
 
 class Job:
@@ -39,17 +38,24 @@ class Job:
     __slots__ = ("_end", "length", "path", "pieces", "runs")
 
     def __init__(self, path: str, piece: Piece) -> None:
+        _, _, offset, length = piece
         self.path = path
         self.pieces = [piece]
-        self.length = piece.length
+        self.length = length
         self.runs = 1
-        self._end = piece.offset + piece.length
+        self._end = offset + length
+
+    @property
+    def last(self) -> int:
+        """The number of the last place it has bytes for."""
+        return self.pieces[-1][0]
 
     def add(self, piece: Piece) -> None:
+        _, _, offset, length = piece
         self.pieces.append(piece)
-        self.length += piece.length
-        self.runs += piece.offset != self._end
-        self._end = piece.offset + piece.length
+        self.length += length
+        self.runs += offset != self._end
+        self._end = offset + length
 
     def takes(self, path: str, piece: Piece, *, nbytes: int, runs: int) -> bool:
         """Whether the piece may be read along, within the limits.
@@ -57,11 +63,13 @@ class Job:
         The rest of a place that earlier requests began is read alone: were it read along with a place that waits
         for room, the room that the first one takes would never become free.
         """
-        if self.pieces[0].start and piece.place != self.pieces[0].place:
+        place, _, offset, length = piece
+        first, start, _, _ = self.pieces[0]
+        if start and place != first:
             return False
-        if self.length + piece.length > nbytes or len(self.pieces) >= MAX_PIECES or path != self.path:
+        if self.length + length > nbytes or len(self.pieces) >= MAX_PIECES or path != self.path:
             return False
-        return piece.offset == self._end or self.runs < runs
+        return offset == self._end or self.runs < runs
 
     def adjoining(self) -> Iterator[list[Piece]]:
         """The pieces in groups that lie side by side in the file: what one ``preadv`` reads."""
@@ -71,11 +79,12 @@ class Job:
         group: list[Piece] = []
         end = -1
         for piece in self.pieces:
-            if piece.offset != end and group:
+            _, _, offset, length = piece
+            if offset != end and group:
                 yield group
                 group = []
             group.append(piece)
-            end = piece.offset + piece.length
+            end = offset + length
         yield group
 
 
@@ -103,7 +112,7 @@ def _pieces(places: Sequence[Ranges], chunk_bytes: int) -> Iterator[tuple[str, P
         for offset, length in place.ranges:
             for start in range(0, length, chunk_bytes):
                 count = min(chunk_bytes, length - start)
-                yield path, Piece(index, done, offset + start, count)
+                yield path, (index, done, offset + start, count)
                 done += count
 
 
