@@ -76,7 +76,7 @@ def test_a_spawned_process_reads(info: ReaderInfo, modes: list[dict[str, Any]], 
     shards = [str(shard) for shard in write_shards(tmp_path, 2)]
     expected = read_all(info.name, modes, shards)
     with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
-        assert expected == pool.submit(read_all, info.name, modes, shards).result(60)
+        assert expected == pool.submit(read_all, info.name, modes, shards).result(180)
 
 
 def test_the_state_of_the_process_is_left_alone(choice: Choice, tmp_path: Path) -> None:

@@ -152,12 +152,12 @@ def _new_since(files: Counter[str], threads: set[threading.Thread]) -> list[obje
 
 
 def run_child(source: str, *arguments: object, flags: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
-    """Run Python source in a process of its own, without a core dump; what hangs is ended after a minute."""
+    """Run Python source in a process of its own, without a core dump; what hangs is ended after three minutes."""
     return subprocess.run(
         [sys.executable, "-W", "error", *flags, "-c", source, *map(str, arguments)],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)),
         env={**os.environ, "PYTHONPATH": str(TESTS)},
