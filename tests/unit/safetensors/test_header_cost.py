@@ -9,6 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.files import write_tensors
+from support.measure import PAGE, cached_bytes, evict
+
+from weight_readers_safetensors import read_header
 
 LENGTH = 90_000_000
 ENTRY = b'{"dtype":"F32","shape":[1],"data_offsets":[0,4]}'
@@ -96,3 +100,10 @@ def test_the_length_field_is_not_believed(length: int, small: Path, tmp_path: Pa
     path.write_bytes(struct.pack("<Q", length) + b"{}")
     verdict, kilobytes = read_in_a_child(small, path)
     assert (verdict, kilobytes < 20_000) == ("HeaderError", True)
+
+
+def test_reading_a_header_reads_nothing_of_the_data(tmp_path: Path) -> None:
+    path = write_tensors(tmp_path / "big.safetensors", {"w": ("U8", [16 << 20], bytes(16 << 20))})
+    evict(path)
+    header = read_header(path)
+    assert cached_bytes(path) <= -(-header.header_bytes // PAGE) * PAGE

@@ -7,7 +7,7 @@ import io
 import os
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from weight_readers.errors import CheckpointError, CheckpointNotFoundError, UnreadableFileError
 
@@ -46,7 +46,12 @@ def open_regular(path: str) -> Iterator[io.FileIO]:
 
 def _opener(path: str, flags: int) -> int:
     # A FIFO that appears after the check would block an ordinary open until somebody writes.
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+    if hasattr(os, "posix_fadvise"):
+        with suppress(OSError):
+            # Read-ahead would pull in megabytes of tensors that nobody may want.
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+    return descriptor
 
 
 def _require_regular(path: str, status: os.stat_result) -> None:
