@@ -134,7 +134,6 @@ class Engine:
                     self._room.notify()  # there may be room for one more
                     return number if self._allocate(number, new) else None
                 self._room.wait()
-            self._room.notify()  # another one waits for what will not come
             return None
 
     def _allocate(self, number: int, new: Sequence[Place]) -> bool:
