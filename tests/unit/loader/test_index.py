@@ -72,7 +72,9 @@ def test_metadata_of_any_kind_is_no_hindrance(tmp_path: Path, metadata: str) -> 
         (b'{"weight_map": {"a": NaN}}', "not valid JSON", "NaN"),
         (b'{"metadata": {"total_size": -Infinity}}', "not valid JSON", "-Infinity"),
         (b'{"weight_map": {"a": "\xff"}}', "not UTF-8", "byte 22"),
-        (b"[" * 200_000, "not valid JSON", "recursion"),
+        (b"[" * 200_000, "not valid JSON", "nested too deeply"),
+        (b"\xef\xbb\xbf{}", "not valid JSON", "a byte order mark before the JSON"),
+        (b"1" * 5000, "not valid JSON", "a number of 5000 digits"),
         (b"version https://git-lfs.github.com/spec/v1\noid sha256:a\nsize 9\n", "git-lfs pointer", "git-lfs pointer"),
     ],
 )
@@ -81,6 +83,7 @@ def test_what_is_no_index_is_refused_with_what_was_found(tmp_path: Path, content
         read(tmp_path, content)
     assert str(tmp_path / NAME) == caught.value.path
     assert found in str(caught.value.found)
+    assert not [advice for advice in ("sys.", "utf-8-sig", "recursion") if advice in str(caught.value)]
     assert caught.value.expected
     assert caught.value.fix
 
@@ -144,3 +147,35 @@ def test_each_bad_value_is_listed_once_with_its_first_tensor(tmp_path: Path) -> 
         read(tmp_path, json.dumps({"weight_map": {"a": "../x", "b": "../x", "c": 1, "d": "ok", "e": "/y"}}))
     found: list[tuple[type[CheckpointError], str | None]] = [(type(p), p.tensor) for p in caught.value.problems]
     assert found == [(UnsafePathError, "a"), (BadIndexError, "c"), (UnsafePathError, "e")]
+
+
+@pytest.mark.parametrize(
+    ("metadata", "said"),
+    [
+        ("[1]", "metadata that is no object ([1])"),
+        ('{"total_size": "12"}', 'total_size that is no number of bytes ("12")'),
+        ('{"total_size": -1}', "total_size that is no number of bytes (-1)"),
+    ],
+)
+def test_metadata_that_is_ignored_is_said(tmp_path: Path, metadata: str, said: str) -> None:
+    content = f'{{"metadata": {metadata}, "weight_map": {{"a": "m.safetensors"}}}}'
+    (notice,) = read(tmp_path, content).notices
+    assert said in notice
+
+
+def test_metadata_that_is_not_there_is_no_notice(tmp_path: Path) -> None:
+    content = '{"metadata": {"total_size": null}, "weight_map": {"a": "m.safetensors"}}'
+    assert read(tmp_path, content).notices == ()
+
+
+def test_a_name_that_is_too_long_is_refused_and_shown_in_short(tmp_path: Path) -> None:
+    with pytest.raises(UnsafePathError, match="longer than 4096 characters") as caught:
+        read(tmp_path, json.dumps({"weight_map": {"t" * 100_000: "x" * 100_000}}))
+    assert len(str(caught.value)) < 2000
+
+
+def test_a_long_key_that_is_there_twice_is_shown_in_short(tmp_path: Path) -> None:
+    key = "k" * 100_000
+    with pytest.raises(BadIndexError, match="twice") as caught:
+        read(tmp_path, f'{{"{key}": 1, "{key}": 2}}')
+    assert len(str(caught.value)) < 2000

@@ -144,3 +144,17 @@ def test_readable_files_leaves_out_what_cannot_be_read(tmp_path: Path) -> None:
     (tmp_path / "empty").write_bytes(b"")
     files = readable_files(FolderListing(str(tmp_path)), ["good", "empty", "missing"])
     assert [file.name for file in files] == ["good"]
+
+
+def test_a_link_that_loops_is_one_of_the_names_and_no_hindrance(tmp_path: Path) -> None:
+    (tmp_path / "w").write_bytes(b"x")
+    (tmp_path / "zz").symlink_to("zz")
+    assert FolderListing(str(tmp_path)).names() == ("w", "zz")
+
+
+def test_a_shard_that_loops_is_named_in_the_error(tmp_path: Path) -> None:
+    (tmp_path / "w").symlink_to("w")
+    here = FolderListing(str(tmp_path))
+    with pytest.raises(UnreadableFileError, match="leads back to itself") as caught:
+        usable_files(here, here.names(), of="x", expected="y")
+    assert caught.value.path == str(tmp_path / "w")

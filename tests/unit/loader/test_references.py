@@ -175,3 +175,20 @@ def test_a_link_to_itself_is_refused(tmp_path: Path) -> None:
 def test_a_name_that_is_too_long_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnreadableFileError, match="too long"):
         locate(parse_reference(f"{tmp_path}/{'x' * 300}"))
+
+
+def test_a_reference_that_is_too_long_is_refused_and_shown_in_short() -> None:
+    with pytest.raises(CheckpointNotFoundError, match="longer than 4096 characters") as caught:
+        locate(parse_reference("x" * 100_000))
+    assert len(str(caught.value)) < 1000
+
+
+def test_a_reference_that_no_disk_can_hold_is_not_found() -> None:
+    with pytest.raises(CheckpointNotFoundError, match="not valid Unicode"):
+        locate(parse_reference("\ud800"))
+
+
+@pytest.mark.parametrize("reference", [5, b"folder", None])
+def test_a_reference_of_another_type_is_refused_with_those_that_are_taken(reference: object) -> None:
+    with pytest.raises(TypeError, match=r"a str or an os\.PathLike of str, not "):
+        parse_reference(reference)  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ The format is that of ``transformers``: ``{"metadata": {"total_size": 16}, "weig
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections import Counter
@@ -15,12 +16,18 @@ from typing import Any
 
 from weight_readers.errors import BadIndexError, CheckpointError, CheckpointProblems, UnsafePathError
 from weight_readers_loader.resolve.formats import HEAD_BYTES, format_of
+from weight_readers_loader.resolve.lengths import NAME_LIMIT, short
 from weight_readers_loader.resolve.listing import Listing, natural_key
 
 __all__ = ["INDEX_LIMIT", "Index", "read_index", "why_unsafe"]
 
 INDEX_LIMIT = 100_000_000
 """The largest index that is read, in bytes. The index of a checkpoint with 10^5 tensors has about 10^7."""
+
+_DIGITS = 4300
+"""The longest whole number that is read: as many digits as Python reads unless it is told otherwise."""
+
+_TOO_DEEP = "lists or objects nested too deeply"
 
 _FIX = "Download the index again; or remove it if the files are complete without one."
 
@@ -30,6 +37,7 @@ class Index:
     """``weight_map`` is tensor name -> file name; ``shards`` its distinct file names in natural order.
 
     ``total_size`` is the sum of the tensors' bytes that the index claims, None where it claims nothing usable.
+    ``notices`` say what it holds that is ignored.
     """
 
     path: str
@@ -37,6 +45,7 @@ class Index:
     weight_map: Mapping[str, str] = field(hash=False)
     shards: tuple[str, ...]
     total_size: int | None = None
+    notices: tuple[str, ...] = ()
 
 
 def read_index(listing: Listing, name: str) -> Index:
@@ -52,7 +61,9 @@ def read_index(listing: Listing, name: str) -> Index:
         raise _bad("the index maps no tensor to a file", path, "a non-empty object as weight_map", _shown(weight_map))
     CheckpointProblems.raise_any(_bad_values(weight_map, path), path=path)
     shards = tuple(sorted(set(weight_map.values()), key=natural_key))
-    return Index(path=path, name=name, weight_map=weight_map, shards=shards, total_size=_total_size(document))
+    total = _total_size(document)
+    said = tuple(f"the index {name} {what}: ignored" for what in _unusable(document, total))
+    return Index(path=path, name=name, weight_map=weight_map, shards=shards, total_size=total, notices=said)
 
 
 def _read(listing: Listing, name: str, path: str) -> bytes:
@@ -74,14 +85,30 @@ def _read(listing: Listing, name: str, path: str) -> bytes:
 
 def _parse(data: bytes, path: str) -> dict[str, Any]:
     try:
-        document = json.loads(data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant)
+        document = _document(data)
     except UnicodeDecodeError as error:
         raise _bad("the index is not UTF-8", path, "UTF-8", f"byte {error.start} is no part of it") from error
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise _bad("the index is not valid JSON", path, "one JSON object", _TOO_DEEP) from error
+    except ValueError as error:
         raise _bad("the index is not valid JSON", path, "one JSON object", str(error)) from error
     if not isinstance(document, dict):
         raise _bad("the index is not a JSON object", path, "an object with a weight_map", _shown(document))
     return document
+
+
+def _document(data: bytes) -> Any:
+    if data.startswith(codecs.BOM_UTF8):
+        raise ValueError("a byte order mark before the JSON")
+    return json.loads(
+        data.decode("utf-8"), object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_int=_number
+    )
+
+
+def _number(digits: str) -> int:
+    if len(digits) > _DIGITS:  # refused in our own words, before Python does
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -90,7 +117,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         counts = Counter(name for name, _ in pairs)
         twice = counts.most_common(1)[0][0]
         values = " and ".join(_shown(value) for name, value in pairs if name == twice)
-        raise ValueError(f"the key {twice!r} twice, with {values}")
+        raise ValueError(f"the key {short(repr(twice))} twice, with {short(values)}")
     return unique
 
 
@@ -106,7 +133,7 @@ def _bad_values(weight_map: Mapping[str, Any], path: str) -> Iterator[Checkpoint
             yield BadIndexError(
                 "the index names no file for a tensor",
                 path=path,
-                tensor=tensor,
+                tensor=short(tensor),
                 expected="a file name",
                 found=_shown(value),
                 fix=_FIX,
@@ -115,9 +142,9 @@ def _bad_values(weight_map: Mapping[str, Any], path: str) -> Iterator[Checkpoint
             yield UnsafePathError(
                 "the index names a file by more than a plain name below its folder",
                 path=path,
-                tensor=tensor,
+                tensor=short(tensor),
                 expected="a name such as 'model.safetensors' or 'sub/model.safetensors'",
-                found=f"{value!r}: {reason}",
+                found=f"{short(repr(value))}: {reason}",
                 fix="Do not use this index unless you know who wrote it.",
             )
         if isinstance(value, str):
@@ -130,6 +157,8 @@ def why_unsafe(name: str) -> str | None:
     Nothing is resolved: what a name leads to may change between a check and the opening
     (huggingface/transformers#47176, huggingface/accelerate#4070).
     """
+    if len(name) > NAME_LIMIT:  # before the rules below, which look at every character
+        return f"it is longer than {NAME_LIMIT} characters"
     parts = name.split("/")
     rules = (
         (not name, "it is empty"),
@@ -154,8 +183,21 @@ def _total_size(document: Mapping[str, Any]) -> int | None:
     return int(value) if value >= 0 and value == value // 1 else None
 
 
+def _unusable(document: Mapping[str, Any], total: int | None) -> Iterator[str]:
+    """What is there in place of the metadata or the total size, and is neither."""
+    metadata = document.get("metadata")
+    if metadata is not None and not isinstance(metadata, dict):
+        yield f"has metadata that is no object ({_shown(metadata)})"
+    size = metadata.get("total_size") if isinstance(metadata, dict) else None
+    if size is not None and total is None:
+        yield f"has a total_size that is no number of bytes ({_shown(size)})"
+
+
 def _shown(value: object) -> str:
-    text = json.dumps(value, default=repr)
+    try:
+        text = json.dumps(value, default=repr)
+    except RecursionError:
+        return _TOO_DEEP
     return text if len(text) <= 60 else text[:57] + "..."
 
 

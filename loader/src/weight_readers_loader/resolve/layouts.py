@@ -172,6 +172,6 @@ def _of_index(listing: Listing, seen: Survey, item: IndexName) -> Layout:
         variant=item.variant,
         left_out=tuple((out.name, out.reason) for out in rest),
         unindexed=readable_files(listing, [out.name for out in rest if out.could_belong]),
-        notices=(*gaps(index), *notices(rest)),
+        notices=(*index.notices, *gaps(index), *notices(rest)),
         problems=problems,
     )

@@ -108,7 +108,7 @@ class FolderListing:
     def _scanned(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         try:
             with os.scandir(self.root) as entries:
-                found = [(entry.name, entry.is_dir()) for entry in entries]
+                found = [(entry.name, _is_folder(entry)) for entry in entries]
         except FileNotFoundError:
             raise CheckpointNotFoundError("no such folder", path=self.root) from None
         except OSError as error:
@@ -147,6 +147,13 @@ class FolderListing:
 
     def path_of(self, name: str) -> str:
         return os.path.join(self._root, *name.split("/"))
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:  # a link that loops, or into a closed folder: `Listing.entry` says so of names that are read
+        return False
 
 
 def _dangling(path: str, name: str) -> Entry | None:

@@ -16,6 +16,7 @@ from typing import Literal
 
 from weight_readers.errors import CheckpointNotFoundError, UnreadableFileError
 from weight_readers_loader.resolve.formats import format_by_name
+from weight_readers_loader.resolve.lengths import NAME_LIMIT, short
 from weight_readers_loader.resolve.listing import FolderListing, Listing, kind_of, natural_key
 
 __all__ = ["Located", "Reference", "locate", "parse_reference"]
@@ -61,16 +62,29 @@ def parse_reference(text: str | os.PathLike[str]) -> Reference:
 
     Raises TypeError for what is no text, CheckpointNotFoundError for a text that can name nothing.
     """
-    path = os.fspath(text)
+    path = os.fspath(text) if isinstance(text, os.PathLike) else text
     if not isinstance(path, str):
-        raise TypeError(f"a reference is text or a path, not {text!r}")
-    if not path.strip():
-        raise CheckpointNotFoundError("the reference is empty", path=repr(path), fix=_GIVE)
-    if "\0" in path:
-        raise CheckpointNotFoundError("the reference holds a NUL character", path=repr(path), fix=_GIVE)
+        raise TypeError(f"a reference is a str or an os.PathLike of str, not {short(repr(text))}")
+    if (fault := _fault(path)) is not None:
+        raise CheckpointNotFoundError(f"the reference {fault}", path=short(ascii(path)), fix=_GIVE)
     if not isinstance(text, str):
         return Reference(text=path, kind="local", path=path, reason="it was given as a path object")
     return _parse_url(path) or _parse_repo(path) or Reference(text=path, kind="local", path=path, reason=_why(path))
+
+
+def _fault(path: str) -> str | None:
+    """Why ``path`` can name nothing on any disk."""
+    if not path.strip():
+        return "is empty"
+    if "\0" in path:
+        return "holds a NUL character"
+    if len(path) > NAME_LIMIT:
+        return f"is longer than {NAME_LIMIT} characters"
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        return "is not valid Unicode"
+    return None
 
 
 def _parse_url(text: str) -> Reference | None:
