@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
 from weight_readers import PluginContractError, ReadsInto, WeightReader
+from weight_readers_loader.contract import kept_contract
 from weight_readers_loader.streams import Stream, Totals, Update, by_file, delivered
 from weight_readers_loader.wanted import Wanted
 from weight_readers_loader.watch import Watch
@@ -46,7 +47,8 @@ class CheckpointFiles:
             paths = dict.fromkeys(meta.file for meta in part.tensors.values())
             for path in paths:
                 self._opened(path)
-            stats = reader.read_into(files, {n: targets[n] for n in part.tensors}, on_progress=totals.update)
+            with kept_contract(name):
+                stats = reader.read_into(files, {n: targets[n] for n in part.tensors}, on_progress=totals.update)
             if stats.tensors != len(part.tensors):
                 breach = f"filled {stats.tensors} of {len(part.tensors)} tensors"
                 raise PluginContractError(f"reader {name!r} {breach}", name=name, code="broken")
@@ -57,14 +59,19 @@ class CheckpointFiles:
         paths = dict.fromkeys(meta.file for meta in part.tensors.values())
         for path in paths:
             self.watch.check(path)
-        weights = reader.iter_weights(
-            files,
-            device=device,
-            key_filter=part.key_filter,
-            slices=part.slices or None,
-            on_progress=totals.update,
-        )
-        yield from by_file(delivered(weights, part, reader.info.name), part, self._opened)
+        name = reader.info.name
+        with kept_contract(name):
+            weights = reader.iter_weights(
+                files,
+                device=device,
+                key_filter=part.key_filter,
+                slices=part.slices or None,
+                on_progress=totals.update,
+            )
+            if not isinstance(weights, Iterable):
+                breach = f"returned {type(weights).__name__} for an iterator"
+                raise PluginContractError(f"reader {name!r} {breach}", name=name, code="broken")
+        yield from by_file(delivered(weights, part, name, device), part, self._opened)
         self.watch.check_contents(paths)
 
     def _opened(self, path: str) -> None:

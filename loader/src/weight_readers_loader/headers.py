@@ -11,9 +11,11 @@ from weight_readers import (
     CheckpointMeta,
     DuplicateTensorError,
     FileMeta,
+    PluginContractError,
     TensorMeta,
     WeightReader,
 )
+from weight_readers_loader.contract import kept_contract
 from weight_readers_loader.resolve import Layout
 
 
@@ -41,7 +43,7 @@ def read_headers(layout: Layout, reader: WeightReader) -> Headers:
 def names_in(path: str, reader: WeightReader) -> list[str]:
     """The tensors of a file that is not part of the checkpoint: it may be as broken as it likes."""
     try:
-        return list(reader.read_meta([path]))
+        return list(_meta(reader, [path]))
     except CheckpointError:
         return []
 
@@ -52,7 +54,7 @@ def _read(groups: Sequence[tuple[str, ...]], reader: WeightReader) -> Headers:
     partial: list[TensorMeta] = []
     for paths in groups:
         try:
-            metas.append(reader.read_meta(paths))
+            metas.append(_meta(reader, paths))
         except CheckpointError as error:
             problems += error.problems
             partial += error.partial
@@ -62,6 +64,16 @@ def _read(groups: Sequence[tuple[str, ...]], reader: WeightReader) -> Headers:
         groups=tuple(tuple(file.path for file in meta.files) for meta in metas),
         problems=tuple(problems),
     )
+
+
+def _meta(reader: WeightReader, paths: Sequence[str]) -> CheckpointMeta:
+    name = reader.info.name
+    with kept_contract(name):
+        meta = reader.read_meta(paths)
+        if not isinstance(meta, CheckpointMeta):
+            breach = f"returned {type(meta).__name__} as read_meta, not a CheckpointMeta"
+            raise PluginContractError(f"reader {name!r} {breach}", name=name, reason=breach, code="broken")
+        return meta
 
 
 def _located(groups: Iterable[Iterable[str]], tensors: Iterable[TensorMeta]) -> dict[str, dict[str, TensorMeta]]:

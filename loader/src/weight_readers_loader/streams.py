@@ -10,7 +10,8 @@ from dataclasses import fields
 
 import torch
 
-from weight_readers import MissingTensorError, PluginContractError, ReadStats, TensorMeta
+from weight_readers import MissingTensorError, PluginContractError, ReadStats, TensorMeta, TensorSlice
+from weight_readers_loader.contract import kept_contract
 from weight_readers_loader.wanted import Wanted
 
 Update = Callable[[ReadStats], None]
@@ -47,7 +48,7 @@ def ended(weights: Weights) -> Iterator[None]:
             close()
 
 
-def delivered(weights: Weights, wanted: Wanted, reader: str) -> Stream:
+def delivered(weights: Weights, wanted: Wanted, reader: str, device: str) -> Stream:
     """Hold a reader to what it was asked for: every wanted tensor, once, as its header describes it.
 
     A reader whose worker failed in silence would otherwise leave a model half filled (NVIDIA/warp#1749).
@@ -55,9 +56,9 @@ def delivered(weights: Weights, wanted: Wanted, reader: str) -> Stream:
     """
     due = dict(wanted.tensors)
     with ended(weights):
-        for name, tensor in weights:
+        for name, tensor in _pairs(weights, reader):
             meta = due.pop(name, None)
-            if breach := _breach(name, tensor, meta, wanted):
+            if breach := _breach(name, tensor, meta, wanted, device):
                 raise PluginContractError(f"reader {reader!r} {breach}", name=reader, code="broken")
             yield name, tensor
     if due:
@@ -72,15 +73,38 @@ def delivered(weights: Weights, wanted: Wanted, reader: str) -> Stream:
         )
 
 
-def _breach(name: str, tensor: torch.Tensor, meta: TensorMeta | None, wanted: Wanted) -> str | None:
+def _pairs(weights: Weights, reader: str) -> Stream:
+    """What the reader yields, taken apart. Raises PluginContractError for what is no pair of a name and a tensor."""
+    with kept_contract(reader):
+        for pair in weights:
+            if not isinstance(pair, tuple) or len(pair) != 2 or not isinstance(pair[0], str):
+                breach = f"yielded {type(pair).__name__}, not a name and a tensor"
+                raise PluginContractError(f"reader {reader!r} {breach}", name=reader, code="broken")
+            yield pair
+
+
+def _breach(name: str, tensor: torch.Tensor, meta: TensorMeta | None, wanted: Wanted, device: str) -> str | None:
     if meta is None:
         return f"yielded {name!r}, which {'it had yielded before' if name in wanted.tensors else 'nobody asked for'}"
+    if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided or tensor.requires_grad:
+        return f"yielded {name!r} as {type(tensor).__name__}, which is not a plain dense tensor"
+    if tensor.device.type != device.split(":")[0]:
+        return f"yielded {name!r} on {tensor.device}, and it was asked for on {device}"
     dtype = str(tensor.dtype).removeprefix("torch.")
     if dtype != meta.dtype:
         return f"yielded {name!r} as {dtype}, and the file says {meta.dtype}"
-    if name not in wanted.slices and tuple(tensor.shape) != meta.stored_shape:
-        return f"yielded {name!r} of shape {list(tensor.shape)}, and the file says {list(meta.stored_shape)}"
+    if tuple(tensor.shape) != (shape := _shape(meta, wanted.slices.get(name))):
+        return f"yielded {name!r} of shape {list(tensor.shape)}, and {list(shape)} was asked for"
     return None
+
+
+def _shape(meta: TensorMeta, part: TensorSlice | None) -> tuple[int, ...]:
+    """The shape of the tensor to come; a slice counts logical elements, of which one stored one may hold several."""
+    if part is None:
+        return meta.stored_shape
+    dim, start, stop = part.resolve(meta.shape)
+    held = meta.shape[dim] // meta.stored_shape[dim] if meta.stored_shape[dim] else 1
+    return (*meta.stored_shape[:dim], (stop - start) // held, *meta.stored_shape[dim + 1 :])
 
 
 def by_file(weights: Weights, wanted: Wanted, on_file: Callable[[str], None]) -> Stream:

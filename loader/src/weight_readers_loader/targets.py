@@ -35,8 +35,12 @@ class Target:
 
     def write(self, source: torch.Tensor) -> None:
         """Copy into the existing memory, converting the dtype where it differs."""
+        target = self.tensor.detach()
+        if target.dtype == source.dtype == torch.bool:
+            # A copy of booleans makes 1 of every other byte; what is in the file is kept as it is.
+            target, source = target.view(torch.uint8), source.view(torch.uint8)
         with torch.no_grad():
-            self.tensor.detach().copy_(source)
+            target.copy_(source)
 
     def materialised(self, source: torch.Tensor) -> torch.Tensor:
         """``source`` as what this target is: a parameter with the attributes of the old one, or a plain buffer."""
@@ -77,14 +81,33 @@ def targets_of(target: nn.Module | Mapping[str, torch.Tensor]) -> dict[str, Targ
 
 def _refuse_unwritable(targets: Mapping[str, Target]) -> None:
     for name, target in targets.items():
-        if is_lazy(target.tensor):
-            raise TypeError(f"target {name!r} has no shape yet: run the lazy module once before weights are loaded")
-        if any(size > 1 and not stride for size, stride in zip(target.tensor.shape, _strides(target), strict=False)):
-            raise TypeError(f"target {name!r} is expanded, so that its elements share memory: .clone() it first")
+        if fault := _unwritable(target.tensor):
+            raise TypeError(f"target {name!r} {fault}")
 
 
-def _strides(target: Target) -> tuple[int, ...]:
-    return target.tensor.stride() if target.tensor.layout is torch.strided else ()
+def _unwritable(tensor: torch.Tensor) -> str | None:
+    """Why weights cannot be written into the tensor; some of these would end the process instead."""
+    if is_lazy(tensor):
+        return "has no shape yet: run the lazy module once before weights are loaded"
+    if tensor.layout is not torch.strided:
+        return f"has the layout {tensor.layout}: only dense tensors are filled"
+    if tensor.is_meta or not tensor.numel():
+        return None
+    if not tensor.untyped_storage().nbytes():
+        return "has no memory: its storage was released (as FSDP does with parameters that it shards)"
+    if _may_share_elements(tensor):
+        return f"is expanded: its elements share memory (strides {list(tensor.stride())}). .clone() it first"
+    return None
+
+
+def _may_share_elements(tensor: torch.Tensor) -> bool:
+    """Whether some dimension, by growing stride, steps no further than all smaller ones together reach."""
+    reach = 0
+    for stride, size in sorted((s, n) for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n > 1):
+        if stride <= reach:
+            return True
+        reach += stride * (size - 1)
+    return False
 
 
 def meta_buffers(target: nn.Module | Mapping[str, torch.Tensor]) -> tuple[str, ...]:

@@ -47,13 +47,13 @@ A, B = ("a", torch.ones(2)), ("b", torch.ones(2))
 
 
 def test_what_was_asked_for_goes_through_untouched() -> None:
-    found = list(delivered([B, A], wanted(meta("a"), meta("b")), "r"))
+    found = list(delivered([B, A], wanted(meta("a"), meta("b")), "r", "cpu"))
     assert [name for name, _ in found] == ["b", "a"]
     assert found[0][1] is B[1]
 
 
 def test_a_tensor_that_does_not_come_is_missed() -> None:
-    stream = delivered([A], wanted(meta("a"), meta("b", "g")), "r")
+    stream = delivered([A], wanted(meta("a"), meta("b", "g")), "r", "cpu")
     assert next(stream)[0] == "a"
     with pytest.raises(MissingTensorError, match="reader 'r' ended early") as failed:
         next(stream)
@@ -65,31 +65,31 @@ def test_a_tensor_that_does_not_come_is_missed() -> None:
     [
         (("c", torch.ones(2)), "which nobody asked for"),
         (("a", torch.ones(2, dtype=torch.float64)), "as float64, and the file says float32"),
-        (("a", torch.ones(3)), r"of shape \[3\], and the file says \[2\]"),
+        (("a", torch.ones(3)), r"of shape \[3\], and \[2\] was asked for"),
     ],
 )
 def test_a_tensor_that_is_not_what_was_asked_for_is_not_handed_on(pair: tuple[str, torch.Tensor], words: str) -> None:
     source = Source(pair, A)
     with pytest.raises(PluginContractError, match=words):
-        next(delivered(source.weights, wanted(meta("a")), "r"))
+        next(delivered(source.weights, wanted(meta("a")), "r", "cpu"))
     assert source.closed
 
 
 def test_a_tensor_that_comes_twice_is_refused() -> None:
     with pytest.raises(PluginContractError, match="which it had yielded before"):
-        list(delivered([A, A], wanted(meta("a")), "r"))
+        list(delivered([A, A], wanted(meta("a")), "r", "cpu"))
 
 
 def test_a_part_of_a_tensor_may_have_another_shape() -> None:
     part = TensorSlice(dim=0, start=0, stop=1)
-    found = list(delivered([("a", torch.ones(1))], wanted(meta("a"), a=part), "r"))
+    found = list(delivered([("a", torch.ones(1))], wanted(meta("a"), a=part), "r", "cpu"))
     assert found[0][1].shape == (1,)
 
 
 def test_closing_the_last_stream_closes_the_first() -> None:
     source = Source(A, B)
     asked = wanted(meta("a"), meta("b"))
-    stream = touched(by_file(delivered(source.weights, asked, "r"), asked, lambda path: None))
+    stream = touched(by_file(delivered(source.weights, asked, "r", "cpu"), asked, lambda path: None))
     next(stream)
     assert not source.closed
     stream.close()
@@ -98,7 +98,7 @@ def test_closing_the_last_stream_closes_the_first() -> None:
 
 def test_an_error_of_the_consumer_closes_the_source_even_while_its_traceback_is_kept() -> None:
     source = Source(A, B)
-    stream = touched(delivered(source.weights, wanted(meta("a"), meta("b")), "r"))
+    stream = touched(delivered(source.weights, wanted(meta("a"), meta("b")), "r", "cpu"))
     next(stream)
     with pytest.raises(KeyboardInterrupt) as kept:
         stream.throw(KeyboardInterrupt())
@@ -107,7 +107,7 @@ def test_an_error_of_the_consumer_closes_the_source_even_while_its_traceback_is_
 
 
 def test_a_reader_may_return_a_plain_iterator() -> None:
-    assert len(list(delivered(iter([A]), wanted(meta("a")), "r"))) == 1
+    assert len(list(delivered(iter([A]), wanted(meta("a")), "r", "cpu"))) == 1
 
 
 def test_files_are_announced_before_their_first_tensor() -> None:
