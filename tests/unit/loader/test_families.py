@@ -104,7 +104,7 @@ def test_another_total_stem_variant_format_or_pattern_is_another_family(other: s
 
 
 def test_a_numbering_promises_the_names_that_are_missing() -> None:
-    assert only("m-00002-of-00003.fp16.safetensors").numbered() == (
+    assert only("m-00002-of-00003.fp16.safetensors").shards().names() == (
         "m-00001-of-00003.fp16.safetensors",
         "m-00002-of-00003.fp16.safetensors",
         "m-00003-of-00003.fp16.safetensors",
@@ -112,13 +112,13 @@ def test_a_numbering_promises_the_names_that_are_missing() -> None:
 
 
 def test_a_numbering_that_has_a_zero_starts_there() -> None:
-    assert only("m-00000-of-00002.safetensors").numbered()[-1] == "m-00001-of-00002.safetensors"
+    assert only("m-00000-of-00002.safetensors").shards().names()[-1] == "m-00001-of-00002.safetensors"
 
 
 def test_the_parts_of_a_rank_go_up_to_the_highest_that_is_there() -> None:
     family = only("m-rank-0-part-0.safetensors", "m-rank-1-part-2.safetensors", "m-rank-1-part-0.safetensors")
-    assert family.parts_of(0) == ("m-rank-0-part-0.safetensors",)
-    assert family.parts_of(1) == tuple(f"m-rank-1-part-{n}.safetensors" for n in range(3))
+    assert family.parts_of(0).names() == ("m-rank-0-part-0.safetensors",)
+    assert family.parts_of(1).names() == tuple(f"m-rank-1-part-{n}.safetensors" for n in range(3))
 
 
 @pytest.mark.parametrize(

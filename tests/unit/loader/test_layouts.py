@@ -21,6 +21,7 @@ from weight_readers.errors import (
     UnreadableFileError,
 )
 from weight_readers_loader.resolve.layouts import Layout, resolve_layout
+from weight_readers_loader.resolve.listing import FolderListing
 from weight_readers_loader.resolve.references import locate, parse_reference
 
 
@@ -324,3 +325,25 @@ def test_a_missing_part_or_rank_is_an_error(tmp_path: Path) -> None:
     weights(tmp_path, "model-rank-2-part-0.safetensors")
     with pytest.raises(MissingShardError, match="no files of rank 1"):
         resolve(tmp_path, rank=0, world_size=3)
+
+
+@pytest.mark.parametrize("name", ["model-00001-of-999999.safetensors", "model-rank-0-part-999999.safetensors"])
+def test_very_many_missing_shards_are_one_error_and_are_not_looked_up(
+    tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    weights(tmp_path, name)
+    looked_up: list[str] = []
+    entry = FolderListing.entry
+    monkeypatch.setattr(FolderListing, "entry", lambda self, name: looked_up.append(name) or entry(self, name))
+    ranks = {"rank": 0, "world_size": 1} if "rank" in name else {}
+    with pytest.raises(MissingShardError, match=r"99999[89] of (999999|1000000) shards are missing") as caught:
+        resolve(tmp_path, **ranks)
+    assert set(looked_up) == {name}
+    assert str(caught.value).count(".safetensors") < 20
+
+
+def test_an_index_that_names_one_of_very_many_shards_says_how_many_it_does_not(tmp_path: Path) -> None:
+    weights(tmp_path, "model-00001-of-999999.safetensors")
+    write_index(tmp_path, {"a": "model-00001-of-999999.safetensors"})
+    (notice,) = resolve(tmp_path).notices
+    assert notice.endswith("and 999988 more")

@@ -12,17 +12,30 @@ from weight_readers.errors import (
     ForeignContentError,
     MissingShardError,
 )
-from weight_readers_loader.resolve.families import ADAPTER_TIER, Family, IndexName, Survey
+from weight_readers_loader.resolve.families import ADAPTER_TIER, Family, IndexName, Series, Survey
 from weight_readers_loader.resolve.formats import FORMATS, SUFFIXES
 from weight_readers_loader.resolve.listing import Listing
 from weight_readers_loader.wording import some
 
-__all__ = ["Asked", "Item", "choose_families", "of_best_tier", "of_format", "of_variant", "promised", "variant_text"]
+__all__ = [
+    "Asked",
+    "Item",
+    "choose_families",
+    "of_best_tier",
+    "of_format",
+    "of_variant",
+    "promised",
+    "some_of",
+    "variant_text",
+]
 
 Item = Family | IndexName
 
 _CANONICAL = frozenset(["model", "diffusion_pytorch_model", "pytorch_model"])
 _LOOSE_IS_A_SET = frozenset(["safetensors"])  # several .gguf or .pt files are as many models
+
+_MANY = 100  # so many missing files are one error each
+_SHOWN = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,12 +142,23 @@ def _ambiguous(listing: Listing, what: str, items: Sequence[Item]) -> AmbiguousC
     )
 
 
-def promised(listing: Listing, family: Family, asked: Asked) -> tuple[str, ...]:
-    """The names that make the family whole, present or not."""
-    if family.kind == "ranks":
-        return _of_rank(listing, family, asked)
-    names = family.numbered()
-    if odd := [name for name in family.names if name not in names]:
+def promised(listing: Listing, family: Family, asked: Asked) -> tuple[tuple[str, ...], MissingShardError | None]:
+    """The names that make the family whole, present or not.
+
+    Where very many are missing, those that are present, and one error for the others: no look at each of them.
+    """
+    if family.kind == "single":
+        return family.names, None
+    series = _of_rank(listing, family, asked) if family.kind == "ranks" else _shards(listing, family)
+    if series.missing > _MANY:
+        return series.present, _flood(listing, series)
+    return series.names(), None
+
+
+def _shards(listing: Listing, family: Family) -> Series:
+    series = family.shards()
+    fitting = set(series.present)
+    if odd := [name for name in family.names if name not in fitting]:
         raise AmbiguousCheckpointError(
             "shards that do not fit the numbering of the others",
             path=listing.path_of(odd[0]),
@@ -142,10 +166,27 @@ def promised(listing: Listing, family: Family, asked: Asked) -> tuple[str, ...]:
             found=some(odd),
             fix="Move them out of the folder.",
         )
-    return names
+    return series
 
 
-def _of_rank(listing: Listing, family: Family, asked: Asked) -> tuple[str, ...]:
+def _flood(listing: Listing, series: Series) -> MissingShardError:
+    return MissingShardError(
+        f"{series.missing} of {len(series.numbers)} shards are missing",
+        path=listing.root,
+        expected=f"{len(series.numbers)} files, by the name of {series.members[0].name}",
+        found="no " + some_of(series),
+        fix="Download the whole checkpoint again.",
+    )
+
+
+def some_of(series: Series) -> str:
+    """The first names of what a series lacks, and how many there are besides."""
+    names = series.absent(_SHOWN)
+    rest = series.missing - len(names)
+    return ", ".join(names) + (f" and {rest} more" if rest else "")
+
+
+def _of_rank(listing: Listing, family: Family, asked: Asked) -> Series:
     ranks = {member.rank or 0 for member in family.members}
     count = max(ranks) + 1
     if (asked.world_size or 1) != count:

@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Literal
 
 from weight_readers_loader.resolve.formats import SUFFIXES, format_by_name
@@ -24,6 +25,7 @@ __all__ = [
     "VARIANTS",
     "Family",
     "IndexName",
+    "Series",
     "Survey",
     "WeightName",
     "parse_index_name",
@@ -97,6 +99,42 @@ class IndexName:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Series:
+    """Files that are numbered: ``members`` are there, ``numbers`` are those that should be.
+
+    A name can promise 999999 files: what is missing is counted, and spelled out only as far as somebody asks.
+    """
+
+    members: tuple[WeightName, ...]
+    digits: re.Pattern[str]
+    numbers: range
+
+    @property
+    def here(self) -> dict[int | None, str]:
+        return {member.number: member.name for member in self.members}
+
+    @property
+    def present(self) -> tuple[str, ...]:
+        here = self.here
+        return tuple(here[number] for number in sorted(n for n in here if n is not None and n in self.numbers))
+
+    @property
+    def missing(self) -> int:
+        return len(self.numbers) - len(self.present)
+
+    def absent(self, most: int) -> tuple[str, ...]:
+        """The first names that should be there and are not, written as those that are."""
+        here = self.here
+        before, digits, after = self.digits.split(self.members[0].name, maxsplit=1)
+        numbers = islice((n for n in self.numbers if n not in here), most)
+        return tuple(f"{before}{n:0{len(digits)}}{after}" for n in numbers)
+
+    def names(self) -> tuple[str, ...]:
+        """All of them, present or not."""
+        return tuple(sorted((*self.present, *self.absent(self.missing)), key=natural_key))
+
+
+@dataclass(frozen=True, kw_only=True)
 class Family:
     """Files that were saved together. ``tier`` is 0 for the weights of a model, more for what stands back for them,
     and then ``standing`` says what it is."""
@@ -122,23 +160,16 @@ class Family:
             return f"{first} ({count} of {self.total} shards)"
         return first if count == 1 else f"{first} ({count} files)"
 
-    def numbered(self) -> tuple[str, ...]:
-        """The names of all shards that the numbering promises, present or not; it starts at 1, or at 0 if one does."""
-        if self.total is None:
-            return self.names
+    def shards(self) -> Series:
+        """The shards that the numbering promises; it starts at 1, or at 0 if one does."""
         start = 0 if any(member.number == 0 for member in self.members) else 1
-        return _names_of(self.members, _SHARD_NUMBER, range(start, start + self.total))
+        return Series(members=self.members, digits=_SHARD_NUMBER, numbers=range(start, start + (self.total or 0)))
 
-    def parts_of(self, rank: int) -> tuple[str, ...]:
-        """The names of all parts of one rank up to the highest that is there, present or not."""
-        parts = [member for member in self.members if member.rank == rank]
-        return _names_of(parts, _PART_NUMBER, range(max(part.number or 0 for part in parts) + 1))
-
-
-def _names_of(members: Sequence[WeightName], number: re.Pattern[str], numbers: Iterable[int]) -> tuple[str, ...]:
-    here = {member.number: member.name for member in members}
-    before, digits, after = number.split(members[0].name, maxsplit=1)
-    return tuple(here.get(n) or f"{before}{n:0{len(digits)}}{after}" for n in numbers)
+    def parts_of(self, rank: int) -> Series:
+        """The parts of one rank up to the highest that is there."""
+        parts = tuple(member for member in self.members if member.rank == rank)
+        count = max((part.number or 0 for part in parts), default=-1) + 1
+        return Series(members=parts, digits=_PART_NUMBER, numbers=range(count))
 
 
 @dataclass(frozen=True, kw_only=True)

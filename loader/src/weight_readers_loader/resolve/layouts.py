@@ -129,7 +129,8 @@ def _of_folder(listing: Listing, asked: Asked) -> Layout:
 
 def _of_families(listing: Listing, seen: Survey, families: Sequence[Family], asked: Asked) -> Layout:
     first = families[0]
-    names = [name for family in families for name in promised(listing, family, asked)]
+    found = [promised(listing, family, asked) for family in families]
+    names = [name for whole, _ in found for name in whole]
     expected = "a file" if first.kind == "single" else "a file, by the numbering of the others"
     files, problems = sorted_out(listing, names, expected=expected)
     rest = left_out(seen, names, first, f"no part of {first.title}")
@@ -143,7 +144,7 @@ def _of_families(listing: Listing, seen: Survey, families: Sequence[Family], ask
         variant=first.variant,
         left_out=tuple((out.name, out.reason) for out in rest),
         notices=said,
-        problems=problems,
+        problems=(*(flood for _, flood in found if flood is not None), *problems),
     )
 
 

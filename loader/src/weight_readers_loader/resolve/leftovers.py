@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from weight_readers_loader.resolve.choices import Item, variant_text
+from weight_readers_loader.resolve.choices import Item, some_of, variant_text
 from weight_readers_loader.resolve.families import IndexName, Survey, parse_weight_name, survey
 from weight_readers_loader.resolve.index import Index
 from weight_readers_loader.resolve.listing import natural_key
@@ -63,8 +63,8 @@ def _notice(reason: str, names: Sequence[str]) -> str:
 def gaps(index: Index) -> Iterator[str]:
     """A notice for shards that have a number in a series of which the index names a part only."""
     for family in survey(index.shards).families:
-        if unnamed := [name for name in family.numbered() if name not in family.names]:
-            yield f"the index {index.name} names {family.title}, and not {some(unnamed)}"
+        if family.kind == "shards" and (series := family.shards()).missing:
+            yield f"the index {index.name} names {family.title}, and not {some_of(series)}"
 
 
 def of_other_upload(name: str, seen: Survey) -> str | None:
