@@ -347,8 +347,10 @@ def test_a_generator_collected_in_one_of_its_own_threads_does_not_wait_for_itsel
     """The garbage collector runs in whichever thread allocates, and closes what it finds there."""
     held: list[Engine] = []
     closed: list[bool] = []
+    entered = threading.Event()
 
     def read(file: OpenFile, buffers: Sequence[memoryview], offset: int) -> int:
+        entered.wait(SECONDS)
         if held:
             held.pop().__exit__()
             closed.append(True)
@@ -357,6 +359,7 @@ def test_a_generator_collected_in_one_of_its_own_threads_does_not_wait_for_itsel
     reading = engine(places_of(path, [7] * 30), threads=2, read=read)
     held.append(reading)
     reading.__enter__()
+    entered.set()
     for thread in reading._threads:
         thread.join()
     assert closed == [True]

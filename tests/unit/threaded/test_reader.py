@@ -112,7 +112,10 @@ def test_a_conjugated_view_gets_the_values_rather_than_the_bytes(tmp_path: Path)
     assert target.tolist() == [1 - 2j]
 
 
-def test_parameters_that_need_gradients_and_inference_tensors_are_filled(tmp_path: Path) -> None:
+def test_parameters_that_need_gradients_and_inference_tensors_are_filled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loads, "BLOCK_BYTES", 8)
     path = write_tensors(tmp_path / "m.safetensors", {n: tensor("I32", 2, 3, seed=n) for n in "abc"})
     expected = by_library([path])
     parameter = torch.nn.Parameter(torch.zeros(3, 2).t())
