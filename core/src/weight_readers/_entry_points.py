@@ -15,6 +15,7 @@ from typing import Any
 import importlib_metadata
 
 from weight_readers._catalogue import normalized
+from weight_readers._text import NOT_CONTAINED, said, shown
 from weight_readers.hookspecs import PROJECT_NAME
 
 
@@ -62,8 +63,10 @@ def scan(distributions: Iterable[importlib_metadata.Distribution]) -> Scan:
     for distribution in _walk(distributions, unreadable):
         try:
             declared = _declared_by(distribution)
-        except Exception as error:  # any metadata fault of any installed package
-            unreadable.append((_location(distribution), _said(error)))
+        except NOT_CONTAINED:
+            raise
+        except BaseException as error:  # any metadata fault of any installed package
+            unreadable.append((_location(distribution), said(error)))
             continue
         for source in declared:
             copies.setdefault((source.name, normalized(str(source.distribution))), []).append(source)
@@ -81,8 +84,10 @@ def _walk(
 ) -> Iterator[importlib_metadata.Distribution]:
     try:
         yield from distributions
-    except Exception as error:  # a finder on sys.meta_path that fails ends the walk, and hides nobody found so far
-        unreadable.append(("sys.meta_path", _said(error)))
+    except NOT_CONTAINED:
+        raise
+    except BaseException as error:  # a finder on sys.meta_path that fails ends the walk, and hides nobody found so far
+        unreadable.append(("sys.meta_path", said(error)))
 
 
 def _is_leftover(source: Source) -> bool:
@@ -120,8 +125,4 @@ def _metadata(distribution: importlib_metadata.Distribution) -> Any:
 
 def _location(distribution: importlib_metadata.Distribution) -> str:
     path = getattr(distribution, "_path", None)  # the only handle on a distribution without a name
-    return str(path) if path is not None else repr(distribution)
-
-
-def _said(error: Exception) -> str:
-    return f"{type(error).__name__}: {error}"
+    return str(path) if path is not None else shown(distribution)

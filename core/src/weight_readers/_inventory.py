@@ -188,7 +188,7 @@ def _find_module(name: str) -> bool:
         return True
     try:
         return importlib.util.find_spec(top) is not None
-    except (ImportError, ValueError):
+    except Exception:  # whatever a finder on sys.meta_path makes of a plugin's odd name
         return False
 
 

@@ -10,7 +10,8 @@ from __future__ import annotations
 import copy
 import importlib
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,6 +19,7 @@ import pluggy
 
 from weight_readers import hookspecs
 from weight_readers._entry_points import Source
+from weight_readers._text import NOT_CONTAINED, kind_of, rendered, said, shown
 from weight_readers.capabilities import (
     API_VERSION,
     Declined,
@@ -37,10 +39,9 @@ from weight_readers.errors import (
 from weight_readers.policy import Rejected
 from weight_readers.reader import ReadsInto, WeightReader
 
-_Failure = (Exception, SystemExit)
-"""What plugin code may raise without ending the process: some modules exit when a licence or a device is absent."""
-
 _READER_MEMBERS = ("info", "selection", "read_meta", "iter_weights")
+
+_LONGEST_TRACE = 20_000
 
 
 class StillImporting(Exception):
@@ -58,7 +59,7 @@ class Broken:
     def trace(self) -> str:
         """The traceback of what broke it, as text."""
         cause = self.error.__cause__ or self.error
-        return "".join(traceback.format_exception(type(cause), cause, cause.__traceback__))
+        return rendered(_trace_of, cause, otherwise=said(cause), longest=_LONGEST_TRACE)
 
     def failure(self) -> ReaderUnavailableError:
         """A fresh copy of the error: one exception raised again and again gathers tracebacks and their frames."""
@@ -91,29 +92,33 @@ class Plugin:
         """The plugin's own check. A check that raises, or answers something else, counts as a veto that says so."""
         try:
             declined = self.hooks.weight_readers_check(request=request, environment=environment)
-        except _Failure as error:
-            return Rejected(code="check-failed", reason=f"its check raised {_said(error)}")
+        except NOT_CONTAINED:
+            raise
+        except BaseException as error:
+            return Rejected(code="check-failed", reason=f"its check raised {said(error)}")
         if declined is None:
             return None
-        if not isinstance(declined, Declined):
-            return Rejected(code="check-failed", reason=f"its check returned {declined!r}, not Declined or None")
+        if not _is_a(declined, Declined):
+            return Rejected(code="check-failed", reason=f"its check returned {shown(declined)}, not Declined or None")
         return Rejected(code="vetoed", reason=declined.reason, fix=declined.fix)
 
-    def create(self, settings: Mapping[str, Any], options: Mapping[str, Any]) -> WeightReader:
-        """Make the reader with what policy set and the caller's options.
+    def create(self, options: Mapping[str, Any], *, of_caller: bool) -> WeightReader:
+        """Make the reader with these options; ``of_caller`` says that at least one is the caller's.
 
         Raises PluginLoadError or PluginContractError. A ValueError or TypeError goes through where the caller gave
         options: it is about them. Where none were given it is the backend's (a numpy of another ABI raises one).
         """
         try:
-            reader = self.hooks.weight_readers_create(options={**settings, **options})
-        except WeightReadersError:
+            reader = self.hooks.weight_readers_create(options=dict(options))
+        except (WeightReadersError, *NOT_CONTAINED):
             raise
-        except _Failure as error:
-            if options and isinstance(error, (ValueError, TypeError)):
+        except BaseException as error:
+            if of_caller and isinstance(error, (ValueError, TypeError)):
                 raise
-            raise failure(PluginLoadError, f"its backend raised {_said(error)}", self.source) from error
-        if breach := _breach(reader, self.info.name):
+            raise failure(PluginLoadError, f"its backend raised {said(error)}", self.source) from error
+        with blamed(PluginContractError, "looking at its reader raised", self.source):
+            breach = _breach(reader, self.info.name)
+        if breach is not None:
             raise failure(PluginContractError, f"its create hook returned {breach}", self.source)
         return reader  # type: ignore[no-any-return]
 
@@ -136,6 +141,26 @@ def failure(
     )
 
 
+@contextmanager
+def blamed(kind: type[ReaderUnavailableError], what: str, source: Source) -> Iterator[None]:
+    """Whatever is raised inside is an error of that ``kind`` about one plugin; ``what`` is said before the cause."""
+    try:
+        yield
+    except NOT_CONTAINED:
+        raise
+    except BaseException as error:
+        raise failure(kind, f"{what} {said(error)}", source) from error
+
+
+def _is_a(answer: object, kind: type) -> bool:
+    """isinstance() by the real class: it would ask the answer's ``__class__``, which may raise, or lie as mocks do."""
+    return issubclass(type(answer), kind)
+
+
+def _trace_of(error: BaseException) -> str:
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__))
+
+
 def load(source: Source) -> Plugin | Broken:
     """Import, register and question one plugin. Raises only StillImporting (and what ends the process)."""
     try:
@@ -156,9 +181,9 @@ def _imported(source: Source) -> object:
         if source.module is not None and _is_half_imported(source.module):
             raise StillImporting(source.name)
         return source.load()
-    except StillImporting:
+    except (StillImporting, *NOT_CONTAINED):
         raise
-    except _Failure as error:
+    except BaseException as error:
         if _is_deadlock(error):
             raise StillImporting(source.name) from error
         fix = _UPGRADE_CORE if _wants_newer_core(error) else None
@@ -172,7 +197,7 @@ def _is_half_imported(module: str) -> bool:
 
 def _is_deadlock(error: BaseException) -> bool:
     """Two threads import plugins that ask for each other: Python breaks the tie with an error in one of them."""
-    return type(error).__name__ == "_DeadlockError"
+    return kind_of(error) == "_DeadlockError"
 
 
 _UPGRADE_CORE = "Upgrade core: pip install --upgrade weight-readers"
@@ -180,20 +205,27 @@ _UPGRADE_CORE = "Upgrade core: pip install --upgrade weight-readers"
 
 def _wants_newer_core(error: BaseException) -> bool:
     """The plugin imports a name that this core does not have yet."""
-    return isinstance(error, ImportError) and str(error.name).partition(".")[0] == hookspecs.PROJECT_NAME
+    return (_module_named_by(error) or "").partition(".")[0] == hookspecs.PROJECT_NAME
+
+
+def _module_named_by(error: BaseException) -> str | None:
+    """The ``name`` of an ImportError, where it is text: whoever raises one by hand may give it anything."""
+    try:
+        name = error.name if isinstance(error, ImportError) else None
+    except NOT_CONTAINED:
+        raise
+    except BaseException:
+        return None
+    return name if type(name) is str else None
 
 
 def _import_story(error: BaseException, module: str | None) -> str:
     """Tell "the plugin is missing" from "the plugin misses something" (NVIDIA/Megatron-LM#692)."""
-    absent = error.name if isinstance(error, ModuleNotFoundError) else None
+    absent = _module_named_by(error) if isinstance(error, ModuleNotFoundError) else None
     if absent is None:
-        return f"importing it raised {_said(error)}"
+        return f"importing it raised {said(error)}"
     own = module is not None and (module == absent or module.startswith(f"{absent}."))
     return f"its own module {absent!r} is not there" if own else f"it imports {absent!r}, which is not installed"
-
-
-def _said(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
 
 
 # --- contract ----------------------------------------------------------------------------------------------
@@ -202,57 +234,56 @@ def _said(error: BaseException) -> str:
 def _registered(plugin: object, source: Source) -> Any:
     manager = pluggy.PluginManager(hookspecs.PROJECT_NAME)
     manager.add_hookspecs(hookspecs)
-    try:
+    with blamed(PluginContractError, "registering it raised", source):
         manager.register(plugin, name=source.name)
         manager.check_pending()
-    except Exception as error:
-        raise failure(PluginContractError, _said(error), source) from error
+        lacking = _lacking_hook(manager, plugin)
+    if lacking is not None:
+        raise failure(PluginContractError, lacking, source)
+    return manager.hook
+
+
+def _lacking_hook(manager: pluggy.PluginManager, plugin: object) -> str | None:
     for hook, caller in vars(manager.hook).items():
         if caller.get_hookimpls():
             continue
         if hasattr(plugin, hook):  # a veto that nobody calls would be worse than none
-            raise failure(PluginContractError, f"its {hook} lacks @weight_readers.hookimpl", source)
+            return f"its {hook} lacks @weight_readers.hookimpl"
         if hook in ("weight_readers_describe", "weight_readers_create"):
-            raise failure(PluginContractError, f"it has no {hook}", source)
-    return manager.hook
+            return f"it has no {hook}"
+    return None
 
 
 def _described(hooks: Any, source: Source) -> ReaderInfo:
-    try:
-        info = hooks.weight_readers_describe()
-    except _Failure as error:
-        raise failure(PluginContractError, f"its describe hook raised {_said(error)}", source) from error
-    if not isinstance(info, ReaderInfo):
-        raise failure(PluginContractError, f"its describe hook returned {info!r}, not a ReaderInfo", source)
+    with blamed(PluginContractError, "its describe hook raised", source):
+        info: ReaderInfo = hooks.weight_readers_describe()
+    if not _is_a(info, ReaderInfo):
+        raise failure(PluginContractError, f"its describe hook returned {shown(info)}, not a ReaderInfo", source)
     if info.api_version > API_VERSION:
         what = f"it was written for API version {info.api_version}, and this core speaks {API_VERSION}"
         raise failure(PluginVersionError, what, source, fix=_UPGRADE_CORE)
     if info.name != source.name:
-        raise failure(PluginContractError, f"it describes itself as {info.name!r}", source)
+        raise failure(PluginContractError, f"it describes itself as {shown(info.name)}", source)
     return info
 
 
 def _quant_methods(hooks: Any, source: Source) -> tuple[QuantMethodInfo, ...]:
-    try:
-        methods: Sequence[object] = tuple(hooks.weight_readers_quant_methods() or ())
-    except _Failure as error:
-        raise failure(PluginContractError, f"its quant-method hook raised {_said(error)}", source) from error
-    listed: list[QuantMethodInfo] = []
+    with blamed(PluginContractError, "its quant-method hook raised", source):
+        methods: Sequence[QuantMethodInfo] = tuple(hooks.weight_readers_quant_methods() or ())
     for method in methods:
-        if not isinstance(method, QuantMethodInfo):
-            raise failure(PluginContractError, f"its quant-method hook listed {method!r}", source)
-        listed.append(method)
-    return tuple(listed)
+        if not _is_a(method, QuantMethodInfo):
+            raise failure(PluginContractError, f"its quant-method hook listed {shown(method)}", source)
+    return tuple(methods)
 
 
 def _breach(reader: object, name: str) -> str | None:
     """How ``reader`` breaks its protocol; None where it keeps it."""
-    kind = type(reader).__name__
+    kind = kind_of(reader)
     if missing := [member for member in _READER_MEMBERS if not hasattr(reader, member)]:
         return f"{kind}, which lacks {', '.join(missing)}"
     info = getattr(reader, "info", None)
     if not isinstance(info, ReaderInfo) or info.name != name:
-        return f"{kind}, described as {info!r}"
+        return f"{kind}, described as {shown(info)}"
     if Feature.READ_INTO in info.features and not isinstance(reader, ReadsInto):
         return f"{kind}, which declares read_into and lacks it"
     return None

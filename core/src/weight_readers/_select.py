@@ -8,8 +8,9 @@ from dataclasses import fields, replace
 from typing import Any
 
 from weight_readers import _catalogue
+from weight_readers._arguments import check_arguments
 from weight_readers._inventory import Inventory
-from weight_readers._plugins import Broken, Plugin, failure
+from weight_readers._plugins import Broken, Plugin, blamed, failure
 from weight_readers._settings import close_match, warn_of_unknown
 from weight_readers._warnings import warn_caller
 from weight_readers.capabilities import Environment, Feature, Request
@@ -30,6 +31,7 @@ Failures = dict[str, ReaderUnavailableError]
 
 def merge_request(request: Request | None, needs: Mapping[str, Any], *, needs_key_filter: bool) -> Request:
     """One request out of a `Request` and keywords. Raises TypeError for a keyword that is no field of `Request`."""
+    check_arguments(request=request, needs_key_filter=needs_key_filter)
     known = [f.name for f in fields(Request)]
     for name in needs:
         if name not in known:
@@ -99,15 +101,16 @@ def select(
 
 
 def _created(plugin: Plugin, selection: Selection) -> WeightReader:
-    chosen = selection.candidate(plugin.info.name)
-    reader = plugin.create(chosen.settings if chosen else {}, selection.request.options)
-    if lacking := selection.request.needs - reader.info.features:
+    request, chosen = selection.request, selection.candidate(plugin.info.name)
+    settings = chosen.settings if chosen else {}
+    # What policy sets on its own (copy=True for owned tensors) is no wish of the caller's, and no fault either.
+    wished = any(name in request.settings and request.settings[name] is value for name, value in settings.items())
+    reader = plugin.create({**settings, **request.options}, of_caller=bool(request.options) or wished)
+    if lacking := request.needs - reader.info.features:
         what = f"it promised {', '.join(sorted(f.value for f in lacking))} and its reader came without"
         raise failure(PluginContractError, what, plugin.source)
-    try:
+    with blamed(PluginContractError, "its reader takes no selection:", plugin.source):
         reader.selection = selection
-    except AttributeError as error:
-        raise failure(PluginContractError, f"its reader takes no selection: {error}", plugin.source) from error
     return reader
 
 

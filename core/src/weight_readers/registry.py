@@ -15,6 +15,7 @@ from typing import Any
 import importlib_metadata
 
 from weight_readers import _report, _select, quant
+from weight_readers._arguments import check_arguments, check_name
 from weight_readers._entry_points import scan
 from weight_readers._inventory import Inventory
 from weight_readers._settings import Settings
@@ -42,6 +43,7 @@ class Registry:
         environment: Environment | None = None,
         environ: Mapping[str, str] | None = None,
     ) -> None:
+        check_arguments(environment=environment)
         self._explicit = dict(plugins or {})
         self._distributions = _repeatable(distributions)
         self._environment = environment or Environment()
@@ -59,6 +61,7 @@ class Registry:
         Raises UnknownReaderError, DuplicateReaderError, or ReaderUnavailableError where it is ours but not
         installed, or installed and disabled or broken.
         """
+        check_name(name)
         inventory = self._current()
         inventory.check_known(name)
         return inventory.usable(name).info
@@ -72,6 +75,7 @@ class Registry:
         environment: Environment | None = None,
     ) -> Selection:
         """Judge every reader, and make none. Raises UnknownReaderError or DuplicateReaderError for ``requested``."""
+        check_arguments(request=request, requested=requested, strict=strict, environment=environment)
         return _select.explain(
             self._current(),
             request or Request(),
@@ -89,6 +93,7 @@ class Registry:
         environment: Environment | None = None,
     ) -> WeightReader:
         """Pick a reader and make it; see `weight_readers.select_weight_reader`."""
+        check_arguments(request=request, requested=requested, strict=strict, environment=environment)
         return _select.select(
             self._current(),
             request or Request(),

@@ -131,6 +131,30 @@ def test_a_finder_that_fails_ends_the_walk_and_hides_nobody_found_so_far(site: S
     assert found.unreadable == (("sys.meta_path", "RuntimeError: a broken finder"),)
 
 
+def test_a_finder_that_panics_or_has_no_text_hides_nobody_found_so_far(site: Site) -> None:
+    class Panic(BaseException):
+        def __str__(self) -> str:
+            raise RuntimeError
+
+    class Odd:
+        def read_text(self, name: str) -> str:
+            raise Panic
+
+        def __repr__(self) -> str:
+            raise RuntimeError
+
+    def walk() -> Iterator[Any]:
+        yield Odd()
+        yield from importlib_metadata.distributions(path=[str(site.folder)])
+        raise Panic
+
+    site.distribution("acme-dist", {"acme": "acme_plugin"})
+    found = scan(walk())
+    assert list(found.sources) == ["acme"]
+    said = "Panic: <unprintable>"
+    assert found.unreadable == (("<unprintable Odd>", said), ("sys.meta_path", said))
+
+
 @pytest.mark.parametrize("value", ["acme.plugin", "acme.plugin:PLUGIN", "acme.plugin:A.b", "acme.plugin [extra]"])
 def test_the_module_is_the_part_before_colon_and_extras(site: Site, value: str) -> None:
     site.distribution("acme-dist", {"acme": value})

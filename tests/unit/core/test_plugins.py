@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping
 from types import ModuleType
@@ -30,6 +31,38 @@ from weight_readers import (
     UnknownReaderError,
     hookimpl,
 )
+
+
+class Panic(BaseException):
+    """Like that of pyo3, which is no Exception."""
+
+
+class Mute(Exception):
+    """An exception that cannot be put into text."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+class Unprintable:
+    """An answer that cannot be put into text, nor asked for its class or its members."""
+
+    @property
+    def __class__(self) -> Any:
+        raise RuntimeError("no class")
+
+    @__class__.setter
+    def __class__(self, value: Any) -> None: ...
+
+    def __getattr__(self, name: str) -> Any:
+        raise RuntimeError("no member")
+
+    def __repr__(self) -> str:
+        raise RuntimeError("no text")
+
+
+FOREIGN_ERRORS = [(Panic("at lib.rs"), "Panic: at lib.rs"), (Mute(), "Mute: <unprintable>")]
+FOREIGN_IDS = ["panic", "mute"]
 
 
 def broken(given: Registry, name: str = "acme") -> ReaderUnavailableError:
@@ -140,6 +173,38 @@ def test_each_raise_is_a_fresh_error_with_the_cause(site: Site) -> None:
     assert depth < 6
 
 
+PANIC = "class Panic(BaseException):\n    pass\nraise Panic('at src/lib.rs')\n"
+UNPRINTABLE = "class Mute(Exception):\n    def __str__(self):\n        raise RuntimeError\nraise Mute\n"
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        (PANIC, "importing it raised Panic: at src/lib.rs"),
+        (UNPRINTABLE, "importing it raised Mute: <unprintable>"),
+        ("import asyncio; raise asyncio.CancelledError", "importing it raised CancelledError"),
+        ("raise ImportError('x', name=7)", "importing it raised ImportError: x"),
+        ("raise ModuleNotFoundError('x', name=object())", "importing it raised ModuleNotFoundError: x"),
+        ("raise ValueError('\\udcff')", "importing it raised ValueError: \\udcff"),
+    ],
+)
+def test_whatever_an_import_raises_breaks_that_plugin_alone(site: Site, source: str, said: str) -> None:
+    site.plugin("acme", source)
+    site.plugin("healthy")
+    given = installed(site)
+    assert said in broken(given).what
+    assert given.available_reader_names() == ["healthy"]
+    json.dumps(given.report(), ensure_ascii=False).encode()
+
+
+def test_a_message_without_end_is_cut(site: Site) -> None:
+    site.plugin("acme", "raise ValueError('x' * 10**6)")
+    given = installed(site)
+    assert len(broken(given).what) < 1200
+    assert "(1000000 characters)" in broken(given).what
+    assert len(given.report()["broken"]["acme"]["traceback"]) < 21_000
+
+
 def test_an_interrupt_is_not_taken_for_a_broken_plugin(site: Site) -> None:
     site.plugin("acme", "raise KeyboardInterrupt")
     with pytest.raises(KeyboardInterrupt):
@@ -246,6 +311,31 @@ def test_a_description_that_raises_is_a_broken_plugin(raised: BaseException) -> 
     assert f"its describe hook raised {type(raised).__name__}: {raised}" in broken(registry(acme=Raising())).what
 
 
+@pytest.mark.parametrize(("raised", "said"), FOREIGN_ERRORS, ids=FOREIGN_IDS)
+def test_whatever_a_description_raises_breaks_that_plugin_alone(raised: BaseException, said: str) -> None:
+    class Raising(Plugin):
+        @hookimpl
+        def weight_readers_describe(self) -> Any:
+            raise raised
+
+    given = registry(Plugin("healthy"), acme=Raising())
+    assert f"its describe hook raised {said}" in broken(given).what
+    assert given.available_reader_names() == ["healthy"]
+
+
+def test_a_description_that_cannot_be_put_into_text_is_a_broken_plugin() -> None:
+    class Answering(Plugin):
+        @hookimpl
+        def weight_readers_describe(self) -> Any:
+            return Unprintable()
+
+    assert "returned <unprintable Unprintable>, not a ReaderInfo" in broken(registry(acme=Answering())).what
+
+
+def test_a_plugin_object_that_cannot_be_looked_at_is_broken() -> None:
+    assert "registering it raised RuntimeError" in broken(registry(acme=Unprintable())).what
+
+
 def test_a_plugin_that_describes_another_name_is_broken() -> None:
     error = broken(registry(acme=Plugin("other")))
     assert isinstance(error, PluginContractError)
@@ -291,6 +381,35 @@ def test_a_check_that_raises_is_a_veto_that_says_so(raised: BaseException) -> No
     assert candidate.reason == f"its check raised {type(raised).__name__}: oops"
 
 
+@pytest.mark.parametrize(("raised", "said"), FOREIGN_ERRORS, ids=FOREIGN_IDS)
+def test_whatever_a_check_raises_is_a_veto(raised: BaseException, said: str) -> None:
+    def check(request: Request, environment: Environment) -> None:
+        raise raised
+
+    candidate = candidate_after_check(check)
+    assert (candidate.code, candidate.reason) == ("check-failed", f"its check raised {said}")
+
+
+def test_a_check_whose_answer_cannot_be_put_into_text_is_a_veto() -> None:
+    candidate = candidate_after_check(lambda request, environment: Unprintable())
+    assert candidate.reason == "its check returned <unprintable Unprintable>, not Declined or None"
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, GeneratorExit])
+def test_an_interrupt_in_a_hook_or_in_a_text_is_let_through(stop: type[BaseException]) -> None:
+    class Stopping(Exception):
+        def __str__(self) -> str:
+            raise stop
+
+    for raised in (stop(), Stopping()):
+
+        def check(request: Request, environment: Environment, raised: BaseException = raised) -> None:
+            raise raised
+
+        with pytest.raises(stop):
+            candidate_after_check(check)
+
+
 def test_a_check_that_answers_rubbish_is_a_veto_that_says_so() -> None:
     candidate = candidate_after_check(lambda request, environment: False)
     assert (candidate.code, candidate.reason) == ("check-failed", "its check returned False, not Declined or None")
@@ -331,6 +450,17 @@ def test_a_backend_that_is_imported_already_without_a_spec_is_there(monkeypatch:
     monkeypatch.setitem(sys.modules, "made_in_memory", module)
     needs = [Requirement(module="made_in_memory", distribution="x")]
     assert registry(Plugin("acme", requires=needs)).available_reader_names() == ["acme"]
+
+
+def test_a_finder_that_fails_on_a_backends_name_does_not_end_the_listing(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Finder:
+        def find_spec(self, name: str, path: object = None, target: object = None) -> None:
+            if name == "no_such":
+                raise RuntimeError("a broken finder")
+
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder()])
+    given = registry(Plugin("acme", requires=[Requirement(module="no_such", distribution="x")]), Plugin("healthy"))
+    assert given.available_reader_names() == ["healthy"]
 
 
 def test_the_callers_word_on_modules_counts() -> None:
@@ -421,6 +551,50 @@ def test_a_bad_value_of_an_option_goes_to_the_caller() -> None:
     assert caught.value is error
 
 
+@pytest.mark.parametrize("kind", [ValueError, TypeError])
+def test_a_bad_value_of_a_setting_goes_to_the_caller(kind: type[Exception]) -> None:
+    error = kind("num_threads must be at most 1024, not 1000000000")
+    given = registry(Creating("a", raising(error), options={"num_threads"}), Plugin("b", fallback=True))
+    with pytest.raises(kind, match="num_threads must be at most") as caught:
+        given.select(Request(settings={"num_threads": 10**9}))
+    assert caught.value is error
+
+
+def test_a_setting_that_the_reader_does_not_take_is_no_cause_of_its_failure() -> None:
+    given = registry(Creating("a", raising(ValueError("abi"))), Plugin("b", fallback=True))
+    with pytest.warns(ReaderFallbackWarning, match="its backend raised ValueError: abi"):
+        assert given.select(Request(settings={"num_threads": 2})).info.name == "b"
+
+
+def test_an_option_that_policy_set_is_no_cause_of_a_failure() -> None:
+    mapped = Creating("a", raising(ValueError("abi")), lifetime=Lifetime.MAPPED, options={"copy"})
+    for settings in ({}, {"copy": False}):  # which policy overrules
+        with pytest.warns(ReaderFallbackWarning, match="its backend raised ValueError: abi"):
+            reader = registry(mapped, Plugin("b", fallback=True)).select(Request(owned=True, settings=settings))
+        assert reader.info.name == "b"
+
+
+@pytest.mark.parametrize(("raised", "said"), FOREIGN_ERRORS, ids=FOREIGN_IDS)
+def test_whatever_create_raises_is_a_backend_that_fails(raised: BaseException, said: str) -> None:
+    given = registry(Creating("a", raising(raised)), Plugin("b", fallback=True))
+    with pytest.warns(ReaderFallbackWarning, match=f"its backend raised {said}"):
+        assert given.select().info.name == "b"
+
+
+def test_a_reader_that_cannot_be_looked_at_is_replaced() -> None:
+    given = registry(Creating("a", lambda options: Unprintable()), Plugin("b", fallback=True))
+    with pytest.warns(ReaderFallbackWarning, match="looking at its reader raised RuntimeError: no member"):
+        assert given.select().info.name == "b"
+
+
+def test_a_reader_whose_description_cannot_be_put_into_text_is_replaced() -> None:
+    reader = Reader(info("a"))
+    reader.info = type("Odd", (), {"__repr__": Unprintable.__repr__})()
+    given = registry(Creating("a", lambda options: reader), Plugin("b", fallback=True))
+    with pytest.warns(ReaderFallbackWarning, match="Reader, described as <unprintable Odd>"):
+        assert given.select().info.name == "b"
+
+
 def test_options_reach_the_reader() -> None:
     reader: Any = registry(Plugin("a", options={"num_threads"})).select(Request(options={"num_threads": 2}))
     assert reader.options == {"num_threads": 2}
@@ -461,7 +635,7 @@ def test_a_reader_that_takes_no_selection_breaks_the_contract() -> None:
                 raise AttributeError("frozen")
             super().__setattr__(name, value)
 
-    with pytest.raises(PluginContractError, match="takes no selection: frozen"):
+    with pytest.raises(PluginContractError, match="takes no selection: AttributeError: frozen"):
         registry(Creating("a", lambda options: Frozen(info("a")))).select(strict=True)
 
 
@@ -478,6 +652,27 @@ def test_quant_methods_that_are_none_break_the_contract(answer: object, said: st
             return answer
 
     assert said in broken(registry(Listing())).what
+
+
+@pytest.mark.parametrize(("raised", "said"), FOREIGN_ERRORS, ids=FOREIGN_IDS)
+def test_whatever_the_quant_method_hook_raises_breaks_that_plugin_alone(raised: BaseException, said: str) -> None:
+    class Listing(Plugin):
+        @hookimpl
+        def weight_readers_quant_methods(self) -> Any:
+            raise raised
+
+    given = registry(Listing(), Plugin("healthy"))
+    assert f"its quant-method hook raised {said}" in broken(given).what
+    assert given.available_reader_names() == ["healthy"]
+
+
+def test_a_quant_method_that_cannot_be_put_into_text_breaks_the_contract() -> None:
+    class Listing(Plugin):
+        @hookimpl
+        def weight_readers_quant_methods(self) -> Any:
+            return [Unprintable()]
+
+    assert "its quant-method hook listed <unprintable Unprintable>" in broken(registry(Listing())).what
 
 
 def test_quant_methods_may_come_from_a_generator() -> None:

@@ -385,3 +385,39 @@ def test_a_keyword_that_is_no_field_is_refused_with_the_close_match() -> None:
 def test_a_keyword_that_is_close_to_nothing_lists_the_fields() -> None:
     with pytest.raises(TypeError, match=r"'xyzzy' is no field of Request. Its fields: \['format'"):
         select_weight_reader(registry=registry(FALLBACK), xyzzy=1)
+
+
+WRONG_ARGUMENTS: list[tuple[str, Any, str]] = [
+    ("requested", 5, "requested must be the name of a reader or None, not 5"),
+    ("requested", ["x"], r"requested must be the name of a reader or None, not \['x'\]"),
+    ("request", 5, "request must be a Request or None, not 5"),
+    ("request", {}, "request must be a Request or None, not {}"),
+    ("environment", 5, "environment must be an Environment or None, not 5"),
+    ("environment", {}, "environment must be an Environment or None, not {}"),
+    ("strict", "x", "strict must be True, False or None, not 'x'"),
+    ("strict", 0, "strict must be True, False or None, not 0"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "said"), WRONG_ARGUMENTS)
+def test_an_argument_of_another_type_is_refused_by_name_and_value(name: str, value: Any, said: str) -> None:
+    a_registry = registry(FALLBACK)
+    for call in (select_weight_reader, weight_readers.explain_selection):
+        with pytest.raises(TypeError, match=said):
+            call(registry=a_registry, **{name: value})
+    for method in (a_registry.select, a_registry.explain):
+        with pytest.raises(TypeError, match=said):
+            method(**{name: value})
+
+
+def test_needs_key_filter_of_another_type_is_refused_by_name_and_value() -> None:
+    with pytest.raises(TypeError, match="needs_key_filter must be True, False or None, not 'no'"):
+        select_weight_reader(registry=registry(FALLBACK), needs_key_filter="no")  # type: ignore[arg-type]
+
+
+def test_a_registry_refuses_a_wrong_environment_and_a_name_that_is_no_text() -> None:
+    with pytest.raises(TypeError, match="environment must be an Environment or None, not 5"):
+        Registry(environment=5)  # type: ignore[arg-type]
+    for name in (5, None):
+        with pytest.raises(TypeError, match=f"name must be the name of a reader, not {name}"):
+            registry(FALLBACK).describe_reader(name)  # type: ignore[arg-type]
