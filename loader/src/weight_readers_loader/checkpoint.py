@@ -22,6 +22,7 @@ from weight_readers import (
     TensorSlice,
     WeightReader,
 )
+from weight_readers_loader.arguments import device_of, flags, function, instance, named_device, slices_by_name
 from weight_readers_loader.chooser import Chooser, thread_settings
 from weight_readers_loader.files import CheckpointFiles
 from weight_readers_loader.lazy import LazyTensor
@@ -68,13 +69,15 @@ def open_checkpoint(
     Raises `CheckpointError` for whatever is wrong with the files (all problems at once, before any tensor is
     read), and core's selection errors where no reader fits.
     """
+    _check_open(reader, strict, reader_options, environment, on_file)
+    settings = thread_settings(enable_multithread_weight_load, num_weight_load_threads)
     layout = resolve(reference, variant=variant, use_format=use_format, rank=rank, world_size=world_size)
     chooser = Chooser(
         format=layout.format,
         reader=reader,
         strict=strict,
         options=reader_options,
-        settings=thread_settings(enable_multithread_weight_load, num_weight_load_threads),
+        settings=settings,
         environment=environment,
     )
     watch = Watch(layout.paths)
@@ -82,6 +85,14 @@ def open_checkpoint(
     checked = preflight(layout, first, strict=selection.strict)
     files = CheckpointFiles(groups=checked.groups, watch=watch, on_file=on_file)
     return Checkpoint(os.fspath(reference), layout, checked, chooser, selection, files)
+
+
+def _check_open(reader: object, strict: object, options: object, environment: object, on_file: object) -> None:
+    instance("reader", reader, str, "the name of a reader", or_none=True)
+    instance("strict", strict, bool, "True, False", or_none=True)
+    instance("reader_options", options, Mapping, "a mapping of option names to values", or_none=True)
+    instance("environment", environment, Environment, "an Environment", or_none=True)
+    function("on_file", on_file, "a file's path")
 
 
 class Checkpoint:
@@ -117,7 +128,7 @@ class Checkpoint:
     def iter_weights(
         self,
         *,
-        device: str = "cpu",
+        device: str | torch.device = "cpu",
         key_filter: KeyFilter | None = None,
         slices: Mapping[str, TensorSlice] | None = None,
         owned: bool = False,
@@ -131,6 +142,8 @@ class Checkpoint:
         Raises MissingTensorError for a slice of a name that is not there, FileChangedError where a file is no
         longer the one that was opened.
         """
+        flags(owned=owned)
+        device = device_of(device)
         wanted = self._wanted(key_filter, slices)
         reader, _ = self._chooser.pick(**wanted.needs(), device=device, owned=owned)
         return self._files.read(reader, wanted, device)
@@ -138,7 +151,7 @@ class Checkpoint:
     def state_dict(
         self,
         *,
-        device: str = "cpu",
+        device: str | torch.device = "cpu",
         key_filter: KeyFilter | None = None,
         slices: Mapping[str, TensorSlice] | None = None,
         owned: bool = False,
@@ -151,6 +164,8 @@ class Checkpoint:
         touch: read one byte of every page, so that a view's bytes are in memory and the report's time covers them.
         resolve_aliases: also give each of ``aliases`` its tensor, shared with the name it is stored under.
         """
+        flags(owned=owned, resolve_aliases=resolve_aliases, touch=touch, show_progress=show_progress)
+        device = device_of(device)
         wanted = self._wanted(key_filter, slices)
         on_host = device.split(":")[0] == "cpu"
         reader, selection = self._chooser.pick(**wanted.needs(), device=device, owned=owned, kept_on_host=on_host)
@@ -168,7 +183,7 @@ class Checkpoint:
         *,
         strict: bool = True,
         cast: bool = False,
-        device: str | None = None,
+        device: str | torch.device | None = None,
         owned: bool = False,
         resolve_aliases: bool = False,
         show_progress: bool = False,
@@ -188,6 +203,8 @@ class Checkpoint:
         later, the error's ``written`` names the targets that were written by then; a module on the meta device is
         untouched.
         """
+        flags(strict=strict, cast=cast, owned=owned, resolve_aliases=resolve_aliases, show_progress=show_progress)
+        device = None if device is None else named_device(device)
         placement = Placement(
             target,
             self.tensors,
@@ -196,7 +213,7 @@ class Checkpoint:
             strict=strict,
             cast=cast,
         )
-        where = placement.where(device)
+        where = device_of(placement.where(device))
         in_place = placement.all_in_place
         placement.check_tied(lambda names: self.iter_weights(key_filter=names.__contains__))
         wanted = self._wanted(placement.wants if placement.skips_some else None)
@@ -221,14 +238,16 @@ class Checkpoint:
         with closing(self._files.read(reader, wanted, where, update)) as weights:
             placement.fill(weights)
 
-    def get_tensor(self, name: str, *, device: str = "cpu", owned: bool = False) -> torch.Tensor:
+    def get_tensor(self, name: str, *, device: str | torch.device = "cpu", owned: bool = False) -> torch.Tensor:
         """One tensor. Raises MissingTensorError for a name that is not there."""
+        instance("name", name, str, "a str")
         self._must_have([name])
         with closing(self.iter_weights(device=device, key_filter=name.__eq__, owned=owned)) as weights:
             return next(tensor for _, tensor in weights)
 
     def get_slice(self, name: str) -> LazyTensor:
         """One tensor that reads when it is indexed, as torch indexes: ``checkpoint.get_slice("w")[2:4, ::2]``."""
+        instance("name", name, str, "a str")
         self._must_have([name])
         return LazyTensor(self, self.tensors[name])
 
@@ -238,6 +257,8 @@ class Checkpoint:
                 raise MissingTensorError("no such tensor", path=self.layout.root, tensor=name)
 
     def _wanted(self, key_filter: KeyFilter | None, slices: Mapping[str, TensorSlice] | None = None) -> Wanted:
+        function("key_filter", key_filter, "a name that says whether the tensor is wanted")
+        slices_by_name(slices)
         self._must_have(slices or ())
         return Wanted.of(self.tensors, key_filter, slices, restricted=self._restricted)
 

@@ -8,6 +8,10 @@ from dataclasses import replace
 from typing import Any
 
 from weight_readers import Environment, Request, Selection, WeightReader, explain_selection, select_weight_reader
+from weight_readers_loader.arguments import flags, whole
+
+MOST_THREADS = 1024
+"""As many as a reader with threads takes."""
 
 
 class Chooser:
@@ -82,11 +86,8 @@ def _setup(selection: Selection) -> tuple[Any, ...]:
 
 def thread_settings(enabled: bool, threads: int | None) -> dict[str, int]:
     """The reader's setting for the two options that engines know. Raises TypeError or ValueError naming the option."""
-    if threads is not None:
-        if isinstance(threads, bool) or not isinstance(threads, int):
-            raise TypeError(f"num_weight_load_threads must be a whole number of at least 1, not {threads!r}")
-        if threads < 1:
-            raise ValueError(f"num_weight_load_threads must be at least 1, not {threads}")
+    flags(enable_multithread_weight_load=enabled)
+    whole("num_weight_load_threads", threads, least=1, most=MOST_THREADS)
     if not enabled:
         if threads not in (None, 1):
             raise ValueError(f"num_weight_load_threads={threads} needs enable_multithread_weight_load=True")

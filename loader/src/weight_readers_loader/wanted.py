@@ -30,9 +30,14 @@ class Wanted:
         *,
         restricted: bool = False,
     ) -> Wanted:
-        """Ask ``key_filter`` once about each name; ``restricted`` files hold more than ``tensors``."""
+        """Ask ``key_filter`` once about each name; ``restricted`` files hold more than ``tensors``.
+
+        Raises IndexError with the tensor and its file for a slice of a dimension that is not there.
+        """
         kept = {name: meta for name, meta in tensors.items() if key_filter is None or key_filter(name)}
         parts = {name: part for name, part in (slices or {}).items() if name in kept}
+        for name, part in parts.items():
+            _must_fit(part, kept[name])
         return cls(tensors=kept, slices=parts, whole=key_filter is None and not restricted)
 
     @property
@@ -66,6 +71,13 @@ class Wanted:
     @property
     def key_filter(self) -> KeyFilter | None:
         return None if self.whole else self.tensors.__contains__
+
+
+def _must_fit(part: TensorSlice, meta: TensorMeta) -> None:
+    try:
+        part.resolve(meta.shape)
+    except IndexError as error:
+        raise IndexError(f"slices: {error}: {meta.file}, tensor {meta.name!r}") from None
 
 
 def _nbytes(meta: TensorMeta, part: TensorSlice | None) -> int:

@@ -49,7 +49,7 @@ def which_reader(command: F) -> F:
         click.option("--device", help="Where tensors go.  [default: cpu]"),
         click.option("--owned", is_flag=True, help="Tensors that do not depend on the files."),
         click.option(
-            "--num-weight-load-threads", type=click.IntRange(min=1), help="Threads, for a reader that has any."
+            "--num-weight-load-threads", type=click.IntRange(1, 1024), help="Threads, for a reader that has any."
         ),
         click.option("--disable-multithread-weight-load", is_flag=True, help="Read with one thread."),
         strict,

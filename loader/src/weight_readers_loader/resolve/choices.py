@@ -12,6 +12,7 @@ from weight_readers.errors import (
     ForeignContentError,
     MissingShardError,
 )
+from weight_readers_loader.arguments import instance, whole
 from weight_readers_loader.resolve.families import ADAPTER_TIER, Family, IndexName, Series, Survey
 from weight_readers_loader.resolve.formats import FORMATS, SUFFIXES
 from weight_readers_loader.resolve.listing import Listing
@@ -48,8 +49,11 @@ class Asked:
     world_size: int | None = None
 
     def __post_init__(self) -> None:
+        instance("variant", self.variant, str, "a str", or_none=True)
         if self.format not in (None, *FORMATS):
             raise ValueError(f"use_format must be one of {list(FORMATS)}, not {self.format!r}")
+        whole("rank", self.rank)
+        whole("world_size", self.world_size, least=1)
         if (self.rank is None) != (self.world_size is None):
             raise ValueError("rank and world_size are given together or not at all")
         if self.rank is not None and self.world_size is not None and not 0 <= self.rank < self.world_size:

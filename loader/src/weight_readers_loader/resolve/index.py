@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weight_readers.errors import BadIndexError, CheckpointError, CheckpointProblems, UnsafePathError
+from weight_readers_loader.arguments import short
 from weight_readers_loader.resolve.formats import HEAD_BYTES, format_of
-from weight_readers_loader.resolve.lengths import NAME_LIMIT, short
-from weight_readers_loader.resolve.listing import Listing, natural_key
+from weight_readers_loader.resolve.listing import NAME_LIMIT, Listing, natural_key
 
 __all__ = ["INDEX_LIMIT", "Index", "read_index", "why_unsafe"]
 

@@ -7,16 +7,20 @@ import errno
 import os
 import re
 import stat
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
 from weight_readers.errors import CheckpointNotFoundError, UnreadableFileError
 
-__all__ = ["READABLE", "Entry", "FolderListing", "LayoutFile", "Listing", "kind_of", "natural_key"]
+__all__ = ["NAME_LIMIT", "READABLE", "Entry", "FolderListing", "LayoutFile", "Listing", "kind_of", "natural_key"]
 
 READABLE = "Put the file itself there, readable by this user."
 """What mends a name that cannot be read."""
+
+NAME_LIMIT = 4096
+"""The longest name or path that is looked at, in characters; Linux opens no longer one."""
 
 _DIGITS = re.compile("([0-9]+)")
 _KINDS = (
@@ -140,13 +144,22 @@ class FolderListing:
             found = entry.fault if entry else "nothing"
             raise UnreadableFileError("the file cannot be read", path=path, found=found, fix=READABLE)
         try:
-            with open(path, "rb") as file:
+            with open(path, "rb", opener=_without_read_ahead) as file:
                 return file.read(limit)
         except OSError as error:
             raise _unreadable("the file cannot be read", path, error) from error
 
     def path_of(self, name: str) -> str:
         return os.path.join(self._root, *name.split("/"))
+
+
+def _without_read_ahead(path: str, flags: int) -> int:
+    """What follows the first bytes of a weight file is megabytes that nobody may want."""
+    descriptor = os.open(path, flags)
+    if hasattr(os, "posix_fadvise"):
+        with suppress(OSError):
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+    return descriptor
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from weight_readers.errors import CheckpointNotFoundError, UnreadableFileError
+from weight_readers_loader.arguments import short
 from weight_readers_loader.resolve.formats import format_by_name
-from weight_readers_loader.resolve.lengths import NAME_LIMIT, short
-from weight_readers_loader.resolve.listing import FolderListing, Listing, kind_of, natural_key
+from weight_readers_loader.resolve.listing import NAME_LIMIT, FolderListing, Listing, kind_of, natural_key
 
 __all__ = ["Located", "Reference", "locate", "parse_reference"]
 
