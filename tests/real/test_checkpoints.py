@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 import torch
 from safetensors import safe_open
 from safetensors.torch import save_model
+from support.measure import PAGE, cached_bytes, evict, pages_spanned
 from torch import nn
 from transformers import AutoModel, LlamaConfig, LlamaForCausalLM
 
@@ -172,3 +174,23 @@ def test_a_shared_name_that_save_model_dropped_is_found_in_the_metadata(tmp_path
     assert torch.equal(saved.embed.weight, model.embed.weight)
     assert torch.equal(saved.embed.weight, model.head.weight)
     assert model.embed.weight.data_ptr() != model.head.weight.data_ptr()
+
+
+@pytest.mark.parametrize("reader", ["safetensors", "threaded"])
+def test_a_filter_touches_the_pages_of_its_tensors_and_of_the_header_alone(
+    reader: str, minilm: Path, tmp_path: Path
+) -> None:
+    """Its small tensors lie all over the file; what is read is counted in the page cache."""
+    path = tmp_path / "model.safetensors"
+    shutil.copyfile(minilm / "model.safetensors", path)
+    checkpoint = open_checkpoint(tmp_path, reader=reader)
+    wanted = {name: meta for name, meta in checkpoint.tensors.items() if meta.nbytes < 600_000}
+    begin = min(meta.offset for meta in checkpoint.tensors.values())
+    pages = pages_spanned(0, begin).union(*(pages_spanned(m.offset, m.offset + m.nbytes) for m in wanted.values()))
+    assert sum(meta.nbytes for meta in wanted.values()) < path.stat().st_size // 4
+    evict(path)
+    for _, tensor in open_checkpoint(tmp_path, reader=reader).iter_weights(key_filter=wanted.__contains__):
+        tensor.reshape(-1).view(torch.uint8)[::PAGE].sum()
+    # Buffered reads may end a few pages further on; a mapping is asked for exactly its pages.
+    allowed = 1.01 if reader == "threaded" else 1
+    assert cached_bytes(path) <= len(pages) * PAGE * allowed

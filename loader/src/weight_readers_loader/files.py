@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from weight_readers import PluginContractError, ReadsInto, WeightReader
+from weight_readers import PluginContractError, ReadsInto, ReadStats, WeightReader
 from weight_readers_loader.contract import kept_contract
 from weight_readers_loader.streams import Stream, Totals, Update, by_file, delivered
 from weight_readers_loader.wanted import Wanted
@@ -28,7 +28,7 @@ class CheckpointFiles:
         totals = Totals(on_progress, wanted.nbytes)
         for files, part in wanted.split(self.groups):
             yield from self._read(reader, files, part, device, totals)
-            totals.next_group()
+            totals.next_group(ReadStats(tensors=len(part.tensors), bytes_read=part.nbytes))
 
     def read_into(
         self,
@@ -53,7 +53,7 @@ class CheckpointFiles:
                 breach = f"filled {stats.tensors} of {len(part.tensors)} tensors"
                 raise PluginContractError(f"reader {name!r} {breach}", name=name, code="broken")
             self.watch.check_contents(paths)
-            totals.next_group()
+            totals.next_group(stats)
 
     def _read(self, reader: WeightReader, files: Sequence[str], part: Wanted, device: str, totals: Totals) -> Stream:
         paths = dict.fromkeys(meta.file for meta in part.tensors.values())

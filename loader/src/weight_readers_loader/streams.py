@@ -33,7 +33,10 @@ class Totals:
         if self._report is not None:
             self._report(self._latest)
 
-    def next_group(self) -> None:
+    def next_group(self, delivered: ReadStats | None = None) -> None:
+        """One read is over; ``delivered`` is what it gave, for a reader that did not tell itself."""
+        if delivered is not None and self._latest.tensors < self._before.tensors + delivered.tensors:
+            self.update(delivered)
         self._before = self._latest
 
 

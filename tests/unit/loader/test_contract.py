@@ -156,6 +156,16 @@ def test_the_bytes_of_booleans_are_kept_whatever_they_are(tmp_path: Path, reader
     assert target.view(torch.uint8).tolist() == [0, 1, 2, 255]
 
 
+def test_a_reader_that_tells_no_progress_is_counted_all_the_same(
+    installed: Callable[[Faulty], None], path: Path
+) -> None:
+    installed(Faulty(lambda: [good()]))
+    checkpoint = open_checkpoint(path)
+    checkpoint.state_dict()
+    assert checkpoint.report is not None
+    assert (checkpoint.report.tensors, checkpoint.report.bytes_read, checkpoint.report.bytes_wanted) == (1, 16, 16)
+
+
 def test_progress_that_is_no_stats_is_the_readers_fault(installed: Callable[[Faulty], None], path: Path) -> None:
     class Chatty(Faulty):
         def iter_weights(self, files: list[str], *, on_progress: Any = None, **given: Any) -> Any:

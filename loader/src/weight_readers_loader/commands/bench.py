@@ -83,7 +83,7 @@ class Bench:
             "(lowest to highest)",
             *(self._line(name, max(map(len, self.samples))) for name in self.samples),
             *(f"skipped: {name}: {why}" for name, why in self.skipped.items()),
-            *([f"a load of this kind picks: {self.picked}"] if self.picked else []),
+            *([f"core picks for this (tensors pass by and are not kept): {self.picked}"] if self.picked else []),
         ]
 
     def _line(self, name: str, width: int) -> str:
