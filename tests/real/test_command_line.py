@@ -80,6 +80,15 @@ class TestWithBrokenPluginsInstalled:
         for name in ("imports_nothing", "leaves", "misspelt", "absent"):
             assert f"broken: {name} (" in done.stdout
 
+    def test_what_a_plugin_prints_is_no_part_of_a_json_document(self, tmp_path: Path) -> None:
+        site = Site(tmp_path / "site")
+        site.plugin("chatty", "print('NOISE')\nraise ValueError('and broken')\n")
+        write_sharded(tmp_path / "model", 2)
+        for arguments in (("list",), ("doctor",), ("explain", tmp_path / "model"), ("load", tmp_path / "model")):
+            done = run(*arguments, "--json", path=(site.folder,))
+            assert document(done)["command"] == arguments[0]
+            assert "NOISE" in done.stderr
+
     def test_doctor_names_each_fault_with_versions_and_ends_with_1(self, tmp_path: Path) -> None:
         site = broken_site(tmp_path / "one")
         site.plugin("twin", distribution="twin-one", module="twin_one")

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import wraps
 from typing import Any, TextIO
 
@@ -24,6 +25,9 @@ CLOSED_PIPE = 128 + 13
 
 _EXPECTED = (WeightReadersError, OSError, ValueError, TypeError, ImportError, MemoryError)
 
+_STDOUT = f"{__name__}.stdout"
+"""Where a context keeps the real standard output while a document is being made."""
+
 F = Callable[..., Any]
 
 
@@ -31,7 +35,8 @@ def as_json(ok: bool, data: Mapping[str, Any]) -> None:
     """The one document of a command on standard output."""
     command = click.get_current_context().info_name or ""
     document = {"schema": SCHEMA, "command": command, "ok": ok, **data}
-    click.echo(json.dumps(document, indent=2, ensure_ascii=True))
+    stdout = click.get_current_context().meta.get(_STDOUT)
+    click.echo(json.dumps(document, indent=2, ensure_ascii=True), file=stdout)
 
 
 def text(line: str) -> None:
@@ -54,7 +59,8 @@ def reports_errors(command: F) -> F:
     @wraps(command)
     def wrapped(*arguments: Any, **options: Any) -> Any:
         try:
-            return command(*arguments, **options)
+            with _document_alone(bool(options.get("as_json"))):
+                return command(*arguments, **options)
         except BrokenPipeError:
             _discard(sys.stdout)
             sys.exit(CLOSED_PIPE)
@@ -67,6 +73,17 @@ def reports_errors(command: F) -> F:
             sys.exit(1)
 
     return wrapped
+
+
+@contextlib.contextmanager
+def _document_alone(wanted: bool) -> Iterator[None]:
+    """With ``wanted``, what plugins print on the way goes to standard error: the document has the output to itself."""
+    if not wanted:
+        yield
+        return
+    click.get_current_context().meta[_STDOUT] = sys.stdout
+    with contextlib.redirect_stdout(sys.stderr):
+        yield
 
 
 def errors(failure: BaseException) -> list[dict[str, Any]]:
