@@ -410,11 +410,14 @@ def test_a_file_that_changes_while_it_is_read_hands_out_nothing_of_what_it_held(
 ) -> None:
     shards = write_shards(tmp_path, 3)
     os.utime(shards[1], ns=(0, 0))
-    read, changed = direct.read, threading.Lock()
+    read, first, changed = direct.read, threading.Lock(), threading.Event()
 
     def changing(file: Any, buffers: Any, offset: int) -> int:
-        if file.path == str(shards[1]) and changed.acquire(blocking=False):
-            change(shards[1])
+        if file.path == str(shards[1]):
+            if first.acquire(blocking=False):
+                change(shards[1])
+                changed.set()
+            changed.wait()
         return read(file, buffers, offset)
 
     monkeypatch.setattr(direct, "read", changing)
