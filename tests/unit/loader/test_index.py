@@ -179,3 +179,9 @@ def test_a_long_key_that_is_there_twice_is_shown_in_short(tmp_path: Path) -> Non
     with pytest.raises(BadIndexError, match="twice") as caught:
         read(tmp_path, f'{{"{key}": 1, "{key}": 2}}')
     assert len(str(caught.value)) < 2000
+
+
+def test_a_flood_of_bad_values_is_cut(tmp_path: Path) -> None:
+    with pytest.raises(CheckpointProblems) as caught:
+        read(tmp_path, json.dumps({"weight_map": {f"t{n}": f"../x{n}" for n in range(1000)}}))
+    assert len(caught.value.problems) == 100

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 from weight_readers.errors import BadIndexError, CheckpointError, CheckpointProblems, UnsafePathError
@@ -26,6 +27,9 @@ INDEX_LIMIT = 100_000_000
 
 _DIGITS = 4300
 """The longest whole number that is read: as many digits as Python reads unless it is told otherwise."""
+
+_MOST = 100
+"""So many bad values are listed: a hostile index may have a million."""
 
 _TOO_DEEP = "lists or objects nested too deeply"
 
@@ -59,7 +63,7 @@ def read_index(listing: Listing, name: str) -> Index:
     weight_map = document.get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise _bad("the index maps no tensor to a file", path, "a non-empty object as weight_map", _shown(weight_map))
-    CheckpointProblems.raise_any(_bad_values(weight_map, path), path=path)
+    CheckpointProblems.raise_any(islice(_bad_values(weight_map, path), _MOST), path=path)
     shards = tuple(sorted(set(weight_map.values()), key=natural_key))
     total = _total_size(document)
     said = tuple(f"the index {name} {what}: ignored" for what in _unusable(document, total))
