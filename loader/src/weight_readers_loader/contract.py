@@ -8,8 +8,11 @@ from contextlib import contextmanager
 
 from weight_readers import PluginContractError
 
-_SLIPS = (AssertionError, AttributeError, KeyError, NameError, SystemExit)
-"""What readers never raise on purpose. Theirs are CheckpointError, and what Python has for arguments and I/O."""
+_SLIPS = (AssertionError, AttributeError, KeyError, NameError)
+"""What readers never raise on purpose. Theirs are CheckpointError, and what Python has for arguments and I/O.
+
+Not SystemExit: a signal handler of the program may raise it while the reader's code happens to run.
+"""
 
 
 @contextmanager

@@ -88,7 +88,6 @@ def raising(error: BaseException) -> Callable[[], Iterator[Any]]:
         (lambda: [("w", good()[1].to("meta"))], "on meta, and it was asked for on cpu"),
         (raising(KeyError("boom")), "raised KeyError: 'boom'"),
         (raising(AttributeError("x")), "raised AttributeError: x"),
-        (raising(SystemExit(3)), "raised SystemExit: 3"),
     ],
 )
 def test_a_reader_that_breaks_its_contract_is_named(
@@ -113,6 +112,15 @@ def test_a_reader_whose_headers_are_no_checkpoint_meta_is_named(
     installed(Faulty(lambda: [good()], lambda files: meta))
     with pytest.raises(PluginContractError, match=r"reader 'faulty' returned .* as read_meta"):
         open_checkpoint(path)
+
+
+def test_a_signal_handler_that_ends_the_program_in_the_midst_of_a_read_ends_it(
+    installed: Callable[[Faulty], None], path: Path
+) -> None:
+    installed(Faulty(raising(SystemExit(143))))
+    with pytest.raises(SystemExit) as caught:
+        open_checkpoint(path).state_dict()
+    assert caught.value.code == 143
 
 
 def test_an_error_of_a_reader_about_files_or_memory_goes_through_as_it_is(
