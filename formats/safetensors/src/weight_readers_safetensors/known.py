@@ -9,6 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from weight_readers.errors import FileChangedError
 from weight_readers.reader import CheckpointMeta, Files
 from weight_readers_safetensors.shards import natural_order, read_headers
 
@@ -22,6 +23,18 @@ class State(NamedTuple):
     @classmethod
     def of(cls, status: os.stat_result) -> State:
         return cls(status.st_size, status.st_mtime_ns)
+
+    def require(self, now: State, *, path: str, tensor: str | None = None) -> None:
+        """Raise FileChangedError unless ``now`` is this state: the one in which the file's header was read."""
+        if now != self:
+            raise FileChangedError(
+                "the file was changed while it was read",
+                path=path,
+                tensor=tensor,
+                expected=f"{self.nbytes} bytes, unmodified",
+                found=f"{now.nbytes} bytes, modified",
+                fix="Load again once its writer has finished; replace files by rename, never in place",
+            )
 
 
 @dataclass(frozen=True)

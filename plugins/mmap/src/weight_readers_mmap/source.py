@@ -61,16 +61,7 @@ class Source:
 
     def check(self, tensor: str | None = None) -> None:
         """Raise FileChangedError if the file was written to since its header was read."""
-        now = self._now()
-        if now != self._state:
-            raise FileChangedError(
-                "the file was changed while it was read",
-                path=self.path,
-                tensor=tensor,
-                expected=f"{self._state.nbytes} bytes, unmodified",
-                found=f"{now.nbytes} bytes, modified",
-                fix=_AGAIN,
-            )
+        self._state.require(self._now(), path=self.path, tensor=tensor)
 
     def map(self, begin: int, end: int, *, tensor: str | None = None) -> tuple[memoryview, int]:
         """Map the bytes from ``begin`` to ``end > begin``; returns the mapping and the file offset it begins at."""

@@ -41,16 +41,7 @@ class OpenFile:
 
     def check(self, tensor: str | None = None) -> None:
         """Raise FileChangedError if the file was written to since its header was read."""
-        now = self._now()
-        if now != self._state:
-            raise FileChangedError(
-                "the file was changed while it was read",
-                path=self.path,
-                tensor=tensor,
-                expected=f"{self._state.nbytes} bytes, unmodified",
-                found=f"{now.nbytes} bytes, modified",
-                fix=_AGAIN,
-            )
+        self._state.require(self._now(), path=self.path, tensor=tensor)
 
     def close(self) -> None:
         os.close(self.fd)
