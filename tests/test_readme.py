@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 READMES = [
     "README.md",
     "core/README.md",
+    "formats/files/README.md",
     "formats/safetensors/README.md",
     "plugins/mmap/README.md",
     "plugins/threaded/README.md",

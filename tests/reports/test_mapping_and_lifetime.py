@@ -27,9 +27,9 @@ from support.measure import (
 from support.tensors import digest, noise, tensor, write_shards, write_sparse
 
 from weight_readers import FileChangedError, TruncatedFileError, UnreadableFileError
+from weight_readers_files.segments import SEGMENT_BYTES
+from weight_readers_files.source import fill
 from weight_readers_mmap.reader import MappedReader
-from weight_readers_mmap.segments import SEGMENT_BYTES
-from weight_readers_mmap.source import fill
 
 MIB = 1 << 20
 MODES: list[dict[str, Any]] = [{}, {"readonly": True}, {"copy": True}, {"prefetch": 2}]

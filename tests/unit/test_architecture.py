@@ -18,18 +18,26 @@ else:
 
 ROOT = Path(__file__).parents[2]
 CORE = "weight_readers"
-FORMATS = {"weight_readers_safetensors"}
+FILES = "weight_readers_files"
+SAFETENSORS = {FILES, "weight_readers_safetensors"}
 # What a distribution of this repo may import of the others.
 ALLOWED = {
     "core": set(),
-    "formats/safetensors": {CORE},
-    "plugins/mmap": {CORE, *FORMATS},
-    "plugins/threaded": {CORE, *FORMATS},
+    "formats/files": {CORE},
+    "formats/safetensors": {CORE, FILES},
+    "plugins/mmap": {CORE, *SAFETENSORS},
+    "plugins/threaded": {CORE, *SAFETENSORS},
+    "plugins/gguf": {CORE, FILES},
     "loader": {CORE},
 }
 # Import names that differ from the name on the index, and backends whose absence is the plugin's own business.
 DISTRIBUTION_OF = {"importlib_metadata": "importlib-metadata"}
-IMPORTED_LATE = {("formats/safetensors", "torch")}
+IMPORTED_LATE = {
+    ("formats/files", "torch"),
+    ("formats/safetensors", "torch"),
+    ("plugins/gguf", "numba"),
+    ("plugins/gguf", "triton"),
+}
 
 
 def source_files(distribution: str) -> list[Path]:
@@ -84,7 +92,7 @@ def test_core_imports_nothing_but_the_standard_library_pluggy_and_importlib_meta
 
 
 def test_the_format_package_imports_no_backend_when_it_is_imported() -> None:
-    assert {CORE} == foreign("formats/safetensors", top_level_only=True)
+    assert {CORE, FILES} == foreign("formats/safetensors", top_level_only=True)
 
 
 @pytest.mark.parametrize("module", sorted(ROOT.glob("plugins/*/src/*/plugin.py")), ids=lambda p: p.parent.name)

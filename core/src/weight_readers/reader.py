@@ -32,6 +32,10 @@ class TensorMeta(Schema):
     packed blocks) and ``source_dtype`` the format's own word (``BF16``, ``F4``, ``Q4_K``). ``shape`` is logical;
     ``stored_shape`` is that of the yielded tensor, which differs for sub-byte and packed types. ``offset`` and
     ``nbytes`` locate its bytes in ``file``.
+
+    ``ggml_type`` is set where the tensor is yielded packed; ``parameter`` is then the name under which a module
+    holds it (``blk.0.attn_q.qweight`` of ``blk.0.attn_q.weight``). ``converted`` says why the reader yields
+    numbers for what the file holds in quantized blocks.
     """
 
     name: str
@@ -43,10 +47,17 @@ class TensorMeta(Schema):
     file: str
     offset: int
     ggml_type: int | None = None
+    parameter: str | None = None
+    converted: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.shape))
         object.__setattr__(self, "stored_shape", tuple(self.stored_shape))
+
+    @property
+    def target(self) -> str:
+        """The name of the parameter that this tensor fills."""
+        return self.parameter or self.name
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,7 +40,7 @@ def audit(
     """
     offered = {name: source for name, source in aliases.items() if name in targets and name not in tensors}
     used = offered if resolve_aliases else {}
-    sources = {name: used.get(name, name) for name in targets if used.get(name, name) in tensors}
+    sources = _sources(tensors, targets, used)
     satisfied = {name for group in tied for name in group if any(other in sources for other in group)}
     missing = tuple(name for name in targets if name not in sources and name not in satisfied)
     taken = set(sources.values())
@@ -52,6 +52,7 @@ def audit(
         unexpected=unexpected if strict else (),
         shapes=shapes,
         dtypes=packed if cast else dtypes,
+        packed=any(tensors[sources[name]].ggml_type is not None for name, _, _ in (*shapes, *dtypes)),
     )
     said.refuse(castable=len(dtypes) > len(packed), aliases=[name for name in missing if name in offered])
     return Plan(
@@ -61,6 +62,21 @@ def audit(
         aliases={name: source for name, source in used.items() if name in sources},
         cast=_counts(dtypes),
     )
+
+
+def _sources(
+    tensors: Mapping[str, TensorMeta], targets: Mapping[str, Target], used: Mapping[str, str]
+) -> dict[str, str]:
+    """Target -> the tensor for it. A packed tensor is for the parameter of another name that holds packed bytes.
+
+    Where there is none, it stands against the parameter of its own name, so that the difference is said.
+    """
+    packed = {meta.parameter: name for name, meta in tensors.items() if meta.parameter in targets}
+    taken = set(packed.values())
+    found = {name: packed.get(name, used.get(name, name)) for name in targets}
+    return {
+        name: source for name, source in found.items() if source in tensors and (name in packed or source not in taken)
+    }
 
 
 _Difference = tuple[str, str, str]
@@ -74,15 +90,23 @@ def _differences(
     for name, source in sources.items():
         meta, tensor = tensors[source], targets[name].tensor
         if meta.stored_shape != tuple(tensor.shape):
-            shapes.append((name, str(list(meta.stored_shape)), str(list(tensor.shape))))
+            shapes.append((name, _held(meta), str(list(tensor.shape))))
         elif meta.dtype != (wanted := str(tensor.dtype).removeprefix("torch.")):
             dtypes.append((name, meta.dtype, wanted))
     return tuple(shapes), tuple(dtypes)
 
 
+def _held(meta: TensorMeta) -> str:
+    packed = f"{list(meta.shape)} packed as {meta.source_dtype}, "
+    return f"{packed if meta.ggml_type is not None else ''}{list(meta.stored_shape)}"
+
+
 def _is_packed(meta: TensorMeta) -> bool:
     """Whether an element of the yielded tensor is not a number but a block of them."""
     return meta.ggml_type is not None or meta.shape != meta.stored_shape
+
+
+_PACKED = "packed weights need a module that was prepared for them (weight_readers_gguf.prepare_module), or dequantize="
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +115,7 @@ class _Differences:
     unexpected: tuple[str, ...]
     shapes: tuple[_Difference, ...]
     dtypes: tuple[_Difference, ...]
+    packed: bool
 
     def refuse(self, *, castable: bool, aliases: Sequence[str]) -> None:
         if not (self.missing or self.unexpected or self.shapes or self.dtypes):
@@ -104,6 +129,7 @@ class _Differences:
         hints = [f"resolve_aliases=True finds {some(aliases, 3)} under another name"] if aliases else []
         hints += ["strict=False lets names differ"] if self.missing or self.unexpected else []
         hints += ["cast=True converts dtypes"] if self.dtypes and castable else []
+        hints += [_PACKED] if self.packed else []
         raise TargetMismatchError(
             "the checkpoint does not fit the target: " + "; ".join(filter(None, said)),
             fix=f"Nothing was written; {' and '.join(hints)}" if hints else "Nothing was written",

@@ -23,7 +23,7 @@ from weight_readers import (
     WeightReader,
 )
 from weight_readers_loader.arguments import device_of, flags, function, instance, named_device, slices_by_name
-from weight_readers_loader.chooser import Chooser, thread_settings
+from weight_readers_loader.chooser import Chooser, thread_settings, with_dequantize
 from weight_readers_loader.files import CheckpointFiles
 from weight_readers_loader.lazy import LazyTensor
 from weight_readers_loader.placement import Placement
@@ -46,6 +46,7 @@ def open_checkpoint(
     world_size: int | None = None,
     strict: bool | None = None,
     reader_options: Mapping[str, Any] | None = None,
+    dequantize: str | None = None,
     enable_multithread_weight_load: bool = True,
     num_weight_load_threads: int | None = None,
     environment: Environment | None = None,
@@ -61,6 +62,8 @@ def open_checkpoint(
     strict: no fallback to another reader, and no tensor that the index does not name; by default what
         WEIGHT_READERS_STRICT says.
     reader_options: constructor options of the reader; only readers that have them are considered.
+    dequantize: ``float32``, ``bfloat16`` or ``float16``: yield numbers of this dtype for what the files hold in
+        quantized blocks; by default those are yielded packed, as they are stored.
     enable_multithread_weight_load, num_weight_load_threads: how many threads read, where the picked reader has
         threads; by default 4, or fewer where the process has fewer CPUs to itself. Other readers go on without.
     environment: facts about the machine for the policy.
@@ -76,7 +79,7 @@ def open_checkpoint(
         format=layout.format,
         reader=reader,
         strict=strict,
-        options=reader_options,
+        options=with_dequantize(reader_options, dequantize),
         settings=settings,
         environment=environment,
     )

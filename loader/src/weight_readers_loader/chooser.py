@@ -84,6 +84,26 @@ def _setup(selection: Selection) -> tuple[Any, ...]:
     return (chosen.name, *sorted(chosen.settings.items())) if chosen is not None else ()
 
 
+DEQUANTIZED = {"float32": "float32", "bfloat16": "bfloat16", "float16": "float16"} | {
+    "fp32": "float32",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+}
+"""What ``dequantize`` may be, in torch's words and in short ones."""
+
+
+def with_dequantize(options: Mapping[str, Any] | None, dequantize: str | None) -> dict[str, Any]:
+    """Constructor options with the one for the dtype of quantized weights. Raises ValueError naming the option."""
+    given = dict(options or {})
+    if dequantize is None:
+        return given
+    if dequantize not in DEQUANTIZED:
+        raise ValueError(f"dequantize must be one of {', '.join(DEQUANTIZED)}, not {dequantize!r}")
+    if given.get("dequantize", DEQUANTIZED[dequantize]) != DEQUANTIZED[dequantize]:
+        raise ValueError(f"dequantize={dequantize!r} and reader_options[dequantize]={given['dequantize']!r} differ")
+    return given | {"dequantize": DEQUANTIZED[dequantize]}
+
+
 def thread_settings(enabled: bool, threads: int | None) -> dict[str, int]:
     """The reader's setting for the two options that engines know. Raises TypeError or ValueError naming the option."""
     flags(enable_multithread_weight_load=enabled)

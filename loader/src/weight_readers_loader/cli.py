@@ -62,7 +62,7 @@ def explain(reference: str, as_json: bool, into_existing: bool, **given: Any) ->
     """
     options.check_ranks(given)
     options.check_threads(given)
-    from weight_readers_loader.chooser import thread_settings
+    from weight_readers_loader.chooser import thread_settings, with_dequantize
     from weight_readers_loader.commands.explain import explain as command
 
     found = command(
@@ -73,7 +73,7 @@ def explain(reference: str, as_json: bool, into_existing: bool, **given: Any) ->
         into_existing=into_existing,
         reader=given["reader"],
         strict=given["strict"] or None,
-        options=options.reader_options(given["options"]),
+        options=with_dequantize(options.reader_options(given["options"]), given["dequantize"]),
         settings=thread_settings(not given["disable_multithread_weight_load"], given["num_weight_load_threads"]),
     )
     if as_json:

@@ -106,8 +106,8 @@ def _shape(meta: TensorMeta, part: TensorSlice | None) -> tuple[int, ...]:
     if part is None:
         return meta.stored_shape
     dim, start, stop = part.resolve(meta.shape)
-    held = meta.shape[dim] // meta.stored_shape[dim] if meta.stored_shape[dim] else 1
-    return (*meta.stored_shape[:dim], (stop - start) // held, *meta.stored_shape[dim + 1 :])
+    length = (stop - start) * meta.stored_shape[dim] // meta.shape[dim] if meta.shape[dim] else 0
+    return (*meta.stored_shape[:dim], length, *meta.stored_shape[dim + 1 :])
 
 
 def by_file(weights: Weights, wanted: Wanted, on_file: Callable[[str], None]) -> Stream:

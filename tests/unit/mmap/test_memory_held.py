@@ -14,8 +14,8 @@ from support.measure import descriptors, mapped_bytes, mappings, memory, nothing
 from support.tensors import bits, digest, noise, tensor, write_sparse
 
 from weight_readers import TensorSlice
+from weight_readers_files.segments import SEGMENT_BYTES
 from weight_readers_mmap.reader import MappedReader
-from weight_readers_mmap.segments import SEGMENT_BYTES
 
 MIB = 1 << 20
 SLACK = 16 * MIB

@@ -23,7 +23,7 @@ from support.tensors import bits, noise, tensor, write_sparse
 
 from weight_readers import TensorSlice
 from weight_readers.reader import KeyFilter
-from weight_readers_mmap.prefetch import WINDOW_BYTES
+from weight_readers_files.prefetch import WINDOW_BYTES
 from weight_readers_mmap.reader import MappedReader
 
 MIB = 1 << 20

@@ -8,7 +8,8 @@ import pytest
 from support.files import floats, write_tensors
 
 from weight_readers import TruncatedFileError
-from weight_readers_safetensors import HeaderCache, State, known
+from weight_readers_files import State
+from weight_readers_safetensors import HeaderCache, known
 
 
 @pytest.fixture

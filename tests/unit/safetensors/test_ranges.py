@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weight_readers.reader import TensorMeta, TensorSlice
-from weight_readers_safetensors import coalesce, sliced_shape, stored_shape, wanted_ranges
+from weight_readers_files import coalesce
+from weight_readers_safetensors import sliced_shape, stored_shape, wanted_ranges
 
 
 def meta(source_dtype: str, shape: list[int], nbytes: int, offset: int = 100) -> TensorMeta:

@@ -18,7 +18,8 @@ from weight_readers.errors import (
     LfsPointerError,
     TruncatedFileError,
 )
-from weight_readers_safetensors import natural_key, natural_order, read_headers
+from weight_readers_files import natural_key, natural_order
+from weight_readers_safetensors import read_headers
 
 
 def one(path: Path, name: str) -> Path:

@@ -8,7 +8,8 @@ import torch
 from support.files import entry, floats, write_safetensors, write_tensors
 
 from weight_readers import CheckpointProblems, MissingTensorError, TensorSlice, UnsupportedDtypeError
-from weight_readers_safetensors import FilePlan, HeaderCache, plan
+from weight_readers_files import FilePlan
+from weight_readers_safetensors import HeaderCache, plan
 
 
 def planned(*paths: Path, key_filter=None, slices=None) -> list[FilePlan]:  # type: ignore[no-untyped-def]

@@ -16,7 +16,7 @@ from support.measure import PAGE, cached_bytes, descriptors, evict
 from support.tensors import bits, noise
 
 from weight_readers import UnreadableFileError
-from weight_readers_safetensors import State
+from weight_readers_files import State
 from weight_readers_threaded import direct
 from weight_readers_threaded.direct import SCRATCH_BYTES, Opener, cached_fraction, open_direct
 from weight_readers_threaded.files import OpenFile, read_all

@@ -14,7 +14,7 @@ from support.faults import Read, failing, short, whole
 from support.measure import descriptors
 
 from weight_readers import CheckpointError, FileChangedError, TruncatedFileError, UnreadableFileError
-from weight_readers_safetensors import State
+from weight_readers_files import State
 from weight_readers_threaded.files import OpenFile, OpenFiles, buffered, read_all
 
 CONTENT = bytes(range(100))

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from weight_readers_safetensors import Wanted
+from weight_readers_files import Wanted
 from weight_readers_threaded.places import Existing, Fresh, Staged, blocks
 from weight_readers_threaded.staging import ring_for
 

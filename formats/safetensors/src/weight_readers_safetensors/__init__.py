@@ -4,25 +4,18 @@
 from weight_readers_safetensors.content import foreign_content, recognise
 from weight_readers_safetensors.dtypes import DTYPES, Dtype, dtype_of, torch_dtype
 from weight_readers_safetensors.header import Header, read_header, scan_header
-from weight_readers_safetensors.known import HeaderCache, KnownHeaders, State
-from weight_readers_safetensors.ranges import coalesce, sliced_shape, stored_shape, wanted_ranges
-from weight_readers_safetensors.shards import natural_key, natural_order, read_headers
-from weight_readers_safetensors.wanted import FilePlan, Wanted, plan
+from weight_readers_safetensors.known import HeaderCache
+from weight_readers_safetensors.ranges import sliced_shape, stored_shape, wanted_ranges
+from weight_readers_safetensors.shards import read_headers
+from weight_readers_safetensors.wanted import plan
 
 __all__ = [
     "DTYPES",
     "Dtype",
-    "FilePlan",
     "Header",
     "HeaderCache",
-    "KnownHeaders",
-    "State",
-    "Wanted",
-    "coalesce",
     "dtype_of",
     "foreign_content",
-    "natural_key",
-    "natural_order",
     "plan",
     "read_header",
     "read_headers",

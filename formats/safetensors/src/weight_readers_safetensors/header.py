@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from weight_readers.errors import CheckpointError, CheckpointProblems
 from weight_readers.reader import FileMeta, TensorMeta
-from weight_readers_safetensors._open import open_regular
+from weight_readers_files import open_regular
 from weight_readers_safetensors._scan import Scan
 
 

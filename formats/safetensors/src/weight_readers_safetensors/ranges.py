@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from weight_readers.reader import TensorMeta, TensorSlice
+from weight_readers_files import Range
 from weight_readers_safetensors.dtypes import DTYPES, Dtype, dtype_of
-
-Range = tuple[int, int]
-"""``(offset, length)``, in bytes from the start of the file."""
 
 
 def stored_shape(source_dtype: str, shape: Sequence[int]) -> tuple[int, ...]:
@@ -59,23 +57,6 @@ def wanted_ranges(meta: TensorMeta, part: TensorSlice | None = None) -> list[Ran
     if length == step:
         return [(meta.offset, meta.nbytes)]
     return [(meta.offset + row * step + first, length) for row in range(outer)]
-
-
-def coalesce(ranges: Iterable[Range], gap: int = 0) -> list[Range]:
-    """Ranges in file order, with those joined that overlap or lie at most ``gap`` bytes apart.
-
-    Reading up to ``gap`` unwanted bytes can cost less than one more request. Empty ranges vanish.
-    """
-    if gap < 0:
-        raise ValueError(f"gap must be at least 0, not {gap}")
-    joined: list[Range] = []
-    for offset, length in sorted(each for each in ranges if each[1]):
-        if joined and offset - sum(joined[-1]) <= gap:
-            begin, so_far = joined[-1]
-            joined[-1] = (begin, max(so_far, offset + length - begin))
-        else:
-            joined.append((offset, length))
-    return joined
 
 
 def _resolve(meta: TensorMeta, part: TensorSlice) -> tuple[int, int, int]:

@@ -45,6 +45,11 @@ def which_reader(command: F) -> F:
     for option in (
         click.option("--reader", help="Ask for a reader by name."),
         click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the reader."),
+        click.option(
+            "--dequantize",
+            type=click.Choice(["bf16", "fp16", "fp32", "bfloat16", "float16", "float32"]),
+            help="Numbers of this dtype for quantized weights.  [default: packed, as stored]",
+        ),
         click.option("--filter", "patterns", multiple=True, metavar="GLOB", help="Only tensors whose names match."),
         click.option("--device", help="Where tensors go.  [default: cpu]"),
         click.option("--owned", is_flag=True, help="Tensors that do not depend on the files."),

@@ -109,6 +109,8 @@ def _of_file(listing: Listing, name: str, asked: Asked) -> Layout:
     parsed = parse_weight_name(name, variant=asked.variant)
     variant = parsed.variant if parsed else None
     asked.require(file.path, format=form, variant=variant)
+    if form == "gguf" and (split := _split_of(listing, name, asked)) is not None:
+        return split
     said = [verdict.note] if verdict.note else []
     if parsed is not None and parsed.kind != "single":
         part = (
@@ -116,6 +118,17 @@ def _of_file(listing: Listing, name: str, asked: Asked) -> Layout:
         )
         said.append(f"{name} is {part}, and only it is read; give the folder to read all of them")
     return Layout(format=form, root=listing.root, files=(file,), variant=variant, notices=tuple(said))
+
+
+def _split_of(listing: Listing, name: str, asked: Asked) -> Layout | None:
+    """The whole set that one part of a split GGUF file belongs to: by itself no part is a model.
+
+    Its other parts lie beside it (``split`` of llama.cpp names them), and any of them stands for all. None where
+    ``name`` is not that of a part.
+    """
+    seen = survey(listing.names(), variant=asked.variant)
+    families = [family for family in seen.families if family.kind == "shards" and name in family.names]
+    return _of_families(listing, seen, families, asked) if families else None
 
 
 def _of_folder(listing: Listing, asked: Asked) -> Layout:

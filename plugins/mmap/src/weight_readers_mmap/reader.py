@@ -4,17 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 
 import torch
 
-from weight_readers import CheckpointMeta, Feature, Lifetime, ReaderInfo, Selection, TensorSlice, Writes
+from weight_readers import CheckpointMeta, ReaderInfo, Selection, TensorSlice
 from weight_readers.reader import Files, KeyFilter, Progress
-from weight_readers_mmap.passes import Pass
+from weight_readers_files.options import MappingOptions
+from weight_readers_files.passes import Pass
 from weight_readers_mmap.plugin import INFO
 from weight_readers_safetensors import HeaderCache, plan
-
-MAX_PREFETCH_THREADS = 64
 
 
 class MappedReader:
@@ -34,12 +32,9 @@ class MappedReader:
     selection: Selection | None
 
     def __init__(self, *, readonly: bool = False, copy: bool = False, prefetch: int = 0) -> None:
-        _check_options(readonly=readonly, copy=copy, prefetch=prefetch)
-        self.info = _info(readonly=readonly, copy=copy)
+        self._options = MappingOptions(reader=INFO.name, readonly=readonly, copy=copy, prefetch=prefetch)
+        self.info = self._options.declared(INFO)
         self.selection = None
-        self._readonly = readonly
-        self._copy = copy
-        self._prefetch = prefetch
         self._headers = HeaderCache()
 
     def read_meta(self, files: Files) -> CheckpointMeta:
@@ -65,37 +60,4 @@ class MappedReader:
         """
         known = self._headers.read(files)
         plans = plan(known.meta, known.states, key_filter, slices or {})
-        reading = Pass(
-            plans,
-            readonly=self._readonly,
-            copy=self._copy,
-            prefetch=self._prefetch,
-            device=torch.device(device),
-            on_progress=on_progress,
-        )
-        return reading.tensors()
-
-
-def _check_options(*, readonly: object, copy: object, prefetch: object) -> None:
-    for name, value in (("readonly", readonly), ("copy", copy)):
-        if not isinstance(value, bool):
-            raise TypeError(f"option {name!r} of reader 'safetensors' must be True or False, not {value!r}")
-    if isinstance(prefetch, bool) or not isinstance(prefetch, int):
-        raise TypeError(
-            f"option 'prefetch' of reader 'safetensors' must be 0 to {MAX_PREFETCH_THREADS} threads, not {prefetch!r}"
-        )
-    if not 0 <= prefetch <= MAX_PREFETCH_THREADS:
-        raise ValueError(
-            f"option 'prefetch' of reader 'safetensors' must be 0 to {MAX_PREFETCH_THREADS} threads, not {prefetch}"
-        )
-    if readonly and copy:
-        raise ValueError("options 'readonly' and 'copy' of reader 'safetensors' exclude each other: a copy is writable")
-
-
-def _info(*, readonly: bool, copy: bool) -> ReaderInfo:
-    """The declaration of this instance: options change what it yields."""
-    if copy:
-        return replace(
-            INFO, lifetime=Lifetime.OWNED, writes=Writes.OWN, features=INFO.features - {Feature.FILE_MAPPING}
-        )
-    return replace(INFO, writes=Writes.READ_ONLY) if readonly else INFO
+        return Pass(plans, self._options, device=torch.device(device), on_progress=on_progress).tensors()

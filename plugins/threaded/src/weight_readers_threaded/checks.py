@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import torch
 
 from weight_readers import CheckpointMeta, TargetMismatchError
-from weight_readers_safetensors import FilePlan
+from weight_readers_files import FilePlan
 
 _UNTOUCHED = "Nothing was written"
 _plain = torch.Tensor.__torch_dispatch__

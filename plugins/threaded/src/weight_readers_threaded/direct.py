@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from weight_readers import UnreadableFileError
-from weight_readers_safetensors import State
+from weight_readers_files import State
 from weight_readers_threaded.files import OpenFile, buffered, unreadable
 from weight_readers_threaded.memory import copy, private
 

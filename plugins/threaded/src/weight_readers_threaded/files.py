@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 from weight_readers import FileChangedError, TruncatedFileError, UnreadableFileError
-from weight_readers_safetensors import State
+from weight_readers_files import State
 
 _IOV_BYTES = 0x7FFFF000
 """Linux transfers at most this much in one call."""

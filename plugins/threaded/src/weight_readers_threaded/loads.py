@@ -8,7 +8,7 @@ from typing import Protocol
 
 import torch
 
-from weight_readers_safetensors import FilePlan, Wanted
+from weight_readers_files import FilePlan, Wanted
 from weight_readers_threaded.places import Existing, Fresh, Place, Staged, blocks
 from weight_readers_threaded.requests import cut
 from weight_readers_threaded.staging import BLOCK_BYTES, Ring, ring_for

@@ -11,7 +11,8 @@ import torch
 
 from weight_readers import CheckpointError, CheckpointMeta, ReaderInfo, ReadStats, Selection, TensorSlice
 from weight_readers.reader import Files, KeyFilter, Progress
-from weight_readers_safetensors import FilePlan, HeaderCache, plan
+from weight_readers_files import FilePlan
+from weight_readers_safetensors import HeaderCache, plan
 from weight_readers_threaded import checks, direct
 from weight_readers_threaded.engine import Engine
 from weight_readers_threaded.loads import IntoLoad, Load, fresh_loads, into_loads

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from weight_readers_safetensors.ranges import Range
+from weight_readers_files import Range
 
 MAX_PIECES = 1024
 """IOV_MAX: the buffers that one ``preadv`` fills."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from weight_readers_safetensors import Wanted
+from weight_readers_files import Wanted
 
 # A mapping lives as long as any tensor in it. One per file would let a single kept bias hold 10 GB of address
 # space (safetensors/safetensors#355) and needs room for the whole file at once (#528); one per tensor would run

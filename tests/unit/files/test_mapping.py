@@ -11,7 +11,7 @@ import torch
 from support.measure import PAGE, mappings, memory, smaps
 from support.tensors import noise
 
-from weight_readers_mmap.mapping import map_private, memory_at
+from weight_readers_files.mapping import map_private, memory_at
 
 
 @pytest.fixture

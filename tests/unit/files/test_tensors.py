@@ -9,9 +9,9 @@ from support.files import write_tensors
 from support.tensors import BITS, bits, tensor
 
 from weight_readers import TensorSlice
-from weight_readers_mmap import tensors
-from weight_readers_mmap.source import Source
-from weight_readers_safetensors import Wanted, plan, read_headers
+from weight_readers_files import Wanted, tensors
+from weight_readers_files.source import Source
+from weight_readers_safetensors import plan, read_headers
 
 
 def planned(path: Path, part: TensorSlice | None = None) -> Wanted:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weight_readers_mmap.segments import SEGMENT_BYTES, segments
-from weight_readers_safetensors import Wanted
+from weight_readers_files import Wanted
+from weight_readers_files.segments import SEGMENT_BYTES, segments
 
 SPANS = st.lists(st.tuples(st.integers(0, 30), st.integers(0, 50)), max_size=20)
 

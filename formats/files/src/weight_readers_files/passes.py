@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing
 from typing import NamedTuple
 
@@ -11,11 +11,11 @@ import torch
 
 from weight_readers import ReadStats
 from weight_readers.reader import Progress
-from weight_readers_mmap import tensors
-from weight_readers_mmap.prefetch import ReadAhead
-from weight_readers_mmap.segments import segments
-from weight_readers_mmap.source import Source
-from weight_readers_safetensors import FilePlan, Wanted
+from weight_readers_files import FilePlan, Wanted, tensors
+from weight_readers_files.options import MappingOptions
+from weight_readers_files.prefetch import ReadAhead
+from weight_readers_files.segments import segments
+from weight_readers_files.source import Source
 
 
 class _Place(NamedTuple):
@@ -27,25 +27,26 @@ class _Place(NamedTuple):
     base: int
 
 
+Finish = Callable[[str, torch.Tensor], torch.Tensor]
+
+
 class Pass:
-    """The tensors of the plans, in order, once."""
+    """The tensors of the plans, in order, once. ``finish`` is what is done to each on its device, by its name."""
 
     def __init__(
         self,
         plans: Sequence[FilePlan],
+        options: MappingOptions,
         *,
-        readonly: bool,
-        copy: bool,
-        prefetch: int,
         device: torch.device,
         on_progress: Progress | None,
+        finish: Finish | None = None,
     ) -> None:
         self._plans = plans
-        self._readonly = readonly
-        self._copy = copy
-        self._prefetch = prefetch
+        self._options = options
         self._device = device
         self._on_progress = on_progress
+        self._finish = finish
         self._ahead: ReadAhead | None = None
         self._bytes_wanted = sum(plan.nbytes for plan in plans)
         self._count = 0
@@ -54,11 +55,11 @@ class Pass:
 
     def tensors(self) -> Iterator[tuple[str, torch.Tensor]]:
         with ExitStack() as stack:
-            if self._prefetch:
-                self._ahead = ReadAhead(self._plans, threads=self._prefetch)
+            if self._options.prefetch:
+                self._ahead = ReadAhead(self._plans, threads=self._options.prefetch)
                 stack.enter_context(closing(self._ahead))
             for file, plan in enumerate(self._plans):
-                with Source(plan.path, plan.state, readonly=self._readonly, exact=plan.partial) as source:
+                with Source(plan.path, plan.state, readonly=self._options.readonly, exact=plan.partial) as source:
                     for run in segments(plan.wanted):
                         yield from self._segment(run, file, source)
                     source.check()
@@ -74,7 +75,7 @@ class Pass:
 
     def _map(self, run: Sequence[Wanted], source: Source) -> tuple[memoryview | None, int]:
         begin, end = run[0].begin, run[-1].end
-        if self._copy or begin == end:
+        if self._options.copy or begin == end:
             return None, begin
         return source.map(begin, end, tensor=run[0].name if len(run) == 1 else None)
 
@@ -87,7 +88,8 @@ class Pass:
         self._bytes_read += wanted.nbytes
         if self._on_progress is not None:
             self._on_progress(self._stats())
-        return tensor if self._device.type == "cpu" else tensor.to(self._device)
+        placed = tensor if self._device.type == "cpu" else tensor.to(self._device)
+        return placed if self._finish is None else self._finish(wanted.name, placed)
 
     def _made(self, wanted: Wanted, place: _Place) -> torch.Tensor:
         if wanted.nbytes == 0:

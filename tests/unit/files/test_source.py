@@ -12,8 +12,8 @@ from support.measure import PAGE, cached_pages, check_cached, descriptors, evict
 from support.tensors import noise
 
 from weight_readers import FileChangedError, TruncatedFileError, UnreadableFileError
-from weight_readers_mmap.source import Source, fill
-from weight_readers_safetensors import State
+from weight_readers_files import State
+from weight_readers_files.source import Source, fill
 
 
 @pytest.fixture

@@ -12,8 +12,8 @@ from support.measure import cached_bytes, check_cached, check_cached_bytes, evic
 from support.tensors import noise
 
 from weight_readers import FileChangedError, UnreadableFileError
-from weight_readers_mmap.prefetch import CHUNK_BYTES, ReadAhead
-from weight_readers_safetensors import FilePlan, State
+from weight_readers_files import FilePlan, State
+from weight_readers_files.prefetch import CHUNK_BYTES, ReadAhead
 
 MIB = 1 << 20
 Plans = Callable[..., FilePlan]

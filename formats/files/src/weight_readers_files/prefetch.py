@@ -10,8 +10,8 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from weight_readers import CheckpointError
-from weight_readers_mmap.source import Source
-from weight_readers_safetensors import FilePlan, State
+from weight_readers_files import FilePlan, State
+from weight_readers_files.source import Source
 
 CHUNK_BYTES = 4 << 20
 WINDOW_BYTES = 256 << 20

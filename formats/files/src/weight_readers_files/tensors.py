@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import torch
 
-from weight_readers_mmap.mapping import memory_at
-from weight_readers_mmap.source import Source
-from weight_readers_safetensors import Wanted
+from weight_readers_files import Wanted
+from weight_readers_files.mapping import memory_at
+from weight_readers_files.source import Source
 
 
 def empty(wanted: Wanted) -> torch.Tensor:

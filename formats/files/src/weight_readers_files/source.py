@@ -11,8 +11,8 @@ from contextlib import suppress
 from types import TracebackType
 
 from weight_readers import FileChangedError, TruncatedFileError, UnreadableFileError
-from weight_readers_mmap.mapping import map_private
-from weight_readers_safetensors import State
+from weight_readers_files import State
+from weight_readers_files.mapping import map_private
 
 PAGE_BYTES = mmap.ALLOCATIONGRANULARITY
 # The kernel caps one request at the device's read-ahead window or its largest transfer, whichever is more, and

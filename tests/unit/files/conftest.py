@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 import torch
 
-from weight_readers_safetensors import FilePlan, Wanted
+from weight_readers_files import FilePlan, Wanted
 
 MakeWanted = Callable[..., Wanted]
 

@@ -1,0 +1,38 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoint files of any format: their order and state, the parts wanted of them, and mappings of those.
+
+`mapping`, `source`, `segments`, `prefetch`, `tensors` and `passes` map and read; they are imported by their names, the
+last two with torch.
+"""
+
+from weight_readers_files.known import HeaderCache, KnownHeaders
+from weight_readers_files.natural import natural_key, natural_order
+from weight_readers_files.opening import open_regular
+from weight_readers_files.ranges import Range, coalesce
+from weight_readers_files.state import State, states_of
+from weight_readers_files.wanted import (
+    FilePlan,
+    Wanted,
+    check_slices,
+    chosen_by_file,
+    file_plans,
+    pages_of,
+)
+
+__all__ = [
+    "FilePlan",
+    "HeaderCache",
+    "KnownHeaders",
+    "Range",
+    "State",
+    "Wanted",
+    "check_slices",
+    "chosen_by_file",
+    "coalesce",
+    "file_plans",
+    "natural_key",
+    "natural_order",
+    "open_regular",
+    "pages_of",
+    "states_of",
+]

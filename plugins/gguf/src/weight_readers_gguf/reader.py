@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reader ``gguf``: packed views of memory-mapped files, in file order, and numbers where those are asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+import torch
+
+from weight_readers import (
+    CheckpointError,
+    CheckpointMeta,
+    CheckpointProblems,
+    Feature,
+    ReaderInfo,
+    Selection,
+    TensorMeta,
+    TensorSlice,
+    UnsupportedDtypeError,
+)
+from weight_readers.reader import Files, KeyFilter, Progress
+from weight_readers_files import HeaderCache, Wanted, check_slices, chosen_by_file, file_plans
+from weight_readers_files.options import MappingOptions
+from weight_readers_files.passes import Pass
+from weight_readers_gguf.cuts import Cut, cut
+from weight_readers_gguf.dequant import dequantize as dequantized
+from weight_readers_gguf.meta import UNKNOWN, GGUFMeta, read_meta
+from weight_readers_gguf.plugin import INFO
+from weight_readers_gguf.tensors import GGUFTensor
+from weight_readers_gguf.types import TYPES
+
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+class GGUFReader:
+    """Yields weights of GGUF files packed as they are stored, ``uint8 [rows, row_bytes]``; lifetime `MAPPED`.
+
+    Numbers come in their own dtype (BF16 reinterpreted, never cast). Quantized tensors that no layer computes with
+    as blocks (not 2-D, not named ``.weight``) are dequantized to float32; `TensorMeta.converted` says why.
+
+    dequantize: ``float32``, ``bfloat16`` or ``float16``: yield numbers of this dtype for every quantized tensor,
+        computed in float32 and rounded once.
+    readonly, copy, prefetch: as those of reader ``safetensors``.
+    """
+
+    info: ReaderInfo
+    selection: Selection | None
+
+    def __init__(
+        self, *, dequantize: str | None = None, readonly: bool = False, copy: bool = False, prefetch: int = 0
+    ) -> None:
+        if dequantize not in (None, *DTYPES):
+            raise ValueError(f"option 'dequantize' of reader 'gguf' must be one of {list(DTYPES)}, not {dequantize!r}")
+        self._options = MappingOptions(reader=INFO.name, readonly=readonly, copy=copy, prefetch=prefetch)
+        info = INFO if dequantize is None else replace(INFO, features=INFO.features - {Feature.PACKED})
+        self.info = self._options.declared(info)
+        self.selection = None
+        self._headers: HeaderCache[GGUFMeta] = HeaderCache(lambda paths: read_meta(paths, dequantize))
+
+    def read_meta(self, files: Files) -> CheckpointMeta:
+        """Check every header and the set. Raises `CheckpointProblems` listing all that is wrong, over all files.
+
+        A tensor of a type that cannot be read is listed with dtype ``unknown``: only reading it is an error.
+        """
+        meta = self._headers.read(files).meta
+        return CheckpointMeta(meta, meta.files)
+
+    def iter_weights(
+        self,
+        files: Files,
+        *,
+        device: str = "cpu",
+        key_filter: KeyFilter | None = None,
+        slices: Mapping[str, TensorSlice] | None = None,
+        clone_tensors: bool = True,
+        on_progress: Progress | None = None,
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield ``(name, tensor)`` by checkpoint name, file by file in natural order, by offset within each.
+
+        A slice counts logical elements. Of packed tensors it takes rows, or columns that begin and end at a block;
+        other parts are a ValueError. Raises CheckpointError before the first tensor for whatever the headers show,
+        and for wanted tensors of a type that cannot be read; FileChangedError when a file changes meanwhile.
+        """
+        known = self._headers.read(files)
+        meta, slices = known.meta, slices or {}
+        check_slices(meta, slices)
+        chosen = chosen_by_file(meta, key_filter)
+        _readable((tensor for tensors in chosen.values() for tensor in tensors), meta)
+        cuts = {t.name: _cut(t, meta, slices.get(t.name)) for tensors in chosen.values() for t in tensors}
+        plans = file_plans(meta, known.states, chosen, lambda tensor: _wanted(tensor, cuts[tensor.name]))
+
+        def finish(name: str, tensor: torch.Tensor) -> torch.Tensor:
+            one = meta[name]
+            return tensor if one.converted is None else _numbers(tensor, one, meta.gguf[name], cuts[name], slices)
+
+        where = torch.device(device)
+        return Pass(plans, self._options, device=where, on_progress=on_progress, finish=finish).tensors()
+
+
+def _readable(tensors: Iterable[TensorMeta], meta: GGUFMeta) -> None:
+    """Raise for every wanted tensor that cannot be read, all at once."""
+    problems: list[CheckpointError] = [
+        UnsupportedDtypeError(
+            meta.gguf[tensor.name].reason or "the tensor cannot be read",
+            path=tensor.file,
+            tensor=tensor.name,
+            found=tensor.source_dtype,
+        )
+        for tensor in tensors
+        if tensor.dtype == UNKNOWN
+    ]
+    if problems:
+        CheckpointProblems.raise_any(problems, path=problems[0].path)
+
+
+def _cut(tensor: TensorMeta, meta: GGUFMeta, part: TensorSlice | None) -> Cut:
+    found = cut(meta.gguf[tensor.name], part)
+    if tensor.ggml_type is not None and not found.is_exact and part is not None:
+        block = TYPES[tensor.ggml_type].block
+        raise ValueError(
+            f"slice {part.start}:{part.stop} of dimension {part.dim} cuts {tensor.source_dtype} inside a block (whole "
+            f"blocks hold {block} elements): tensor {tensor.name!r} of shape {list(tensor.shape)} in {tensor.file}. "
+            f"Slice at multiples of {block}, or read numbers: dequantize='bfloat16'"
+        )
+    return found
+
+
+def _wanted(meta: TensorMeta, found: Cut) -> Wanted:
+    """Blocks as bytes, a stretch to a row; numbers in their dtype and shape."""
+    nbytes = sum(length for _, length in found.ranges)
+    begin = found.ranges[0][0] if found.ranges else meta.offset
+    end = sum(found.ranges[-1]) if found.ranges else begin
+    if meta.ggml_type is None and meta.converted is None:
+        dtype = getattr(torch, meta.dtype)
+        strides = _strides(meta.shape) if len(found.ranges) > 1 else None
+        return Wanted(meta.name, dtype, found.shape, strides, found.ranges, begin, end, nbytes)
+    if meta.ggml_type is not None:
+        kind = TYPES[meta.ggml_type]
+        shape = (found.shape[0], found.shape[1] // kind.block * kind.nbytes)
+    else:
+        shape = (max(found.rows, 1), nbytes // max(found.rows, 1))
+    strides = (found.pitch, 1) if len(found.ranges) > 1 else None
+    return Wanted(meta.name, torch.uint8, shape, strides, found.ranges, begin, end, nbytes)
+
+
+def _strides(shape: Sequence[int]) -> tuple[int, ...]:
+    strides = [1]
+    for size in reversed(shape[1:]):
+        strides.append(strides[-1] * size)
+    return tuple(reversed(strides))
+
+
+def _numbers(
+    packed: torch.Tensor, meta: TensorMeta, tensor: GGUFTensor, found: Cut, slices: Mapping[str, TensorSlice]
+) -> torch.Tensor:
+    numbers = dequantized(packed, tensor.type, dtype=getattr(torch, meta.dtype))
+    if found.of is not None:
+        dim, start, stop = slices[meta.name].resolve(found.of)
+        return numbers.reshape(found.of).narrow(dim, start, stop - start).contiguous()
+    stretches = numbers.reshape(max(found.rows, 1), found.width)
+    return stretches.narrow(1, found.skip, found.take).reshape(found.shape)
