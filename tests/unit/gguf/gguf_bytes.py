@@ -39,7 +39,9 @@ Tensors = Mapping[str, tuple[int, Sequence[int], bytes]]
 """Name -> (ggml type id, shape in torch order, payload)."""
 
 
-def write_gguf(path: Path, tensors: Tensors | None = None, metadata: Mapping[str, Any] | None = None, **kw: Any) -> Path:
+def write_gguf(
+    path: Path, tensors: Tensors | None = None, metadata: Mapping[str, Any] | None = None, **kw: Any
+) -> Path:
     """Write `gguf_bytes` with the same arguments to ``path``, and return it."""
     path.write_bytes(gguf_bytes(tensors, metadata, **kw))
     return path
