@@ -39,6 +39,7 @@ SPECIAL_HALVES = {
     "largest denormal": 0x03FF,
     "negative denormal": 0x8155,
     "smallest normal": 0x0400,
+    "half": 0x3800,
     "one": 0x3C00,
     "largest": 0x7BFF,
     "most negative": 0xFBFF,
@@ -65,19 +66,23 @@ def random_blocks(name: str, blocks: int, seed: int = 0) -> Bytes:
 
 
 def every_position(name: str) -> Bytes:
-    """One block per byte of the block: that byte is random, all others are zero, the scales are one.
+    """One random block, and after it as many as it has bytes: each with the bits of one byte flipped.
 
-    A code that is read for another's place, or not at all, shows.
+    A code that is read for another's place, or not at all, shows. The scale is 1, the minimum 0.5.
     """
     kind = BY_NAME[name]
-    found = np.zeros((kind.nbytes, kind.nbytes), np.uint8)
-    random = np.random.default_rng(kind.id)
-    for at in range(kind.nbytes):
-        found[at, at] = random.integers(1, 256)
-        _set_halves(name, found[at], [SPECIAL_HALVES["one"], SPECIAL_HALVES["zero"]])
-        for scale in BYTES.get(name, ()):
-            found[at, scale] = 0x38 if name == "NVFP4" else 0x7F
+    base = np.random.default_rng(kind.id).integers(0, 256, kind.nbytes, dtype=np.uint8)
+    found = np.tile(base, (kind.nbytes + 1, 1))
+    found[1:] ^= np.eye(kind.nbytes, dtype=np.uint8) * np.uint8(0xFF)
+    for block in found:
+        _set_halves(name, block, [SPECIAL_HALVES["one"], SPECIAL_HALVES["half"]])
+        block[list(BYTES.get(name, ()))] = 0x38 if name == "NVFP4" else 0x7F
     return found
+
+
+def places_of_scales(name: str) -> set[int]:
+    """The bytes of a block that `every_position` sets."""
+    return {at + byte for at in HALVES.get(name, ()) for byte in (0, 1)} | set(BYTES.get(name, ()))
 
 
 def adversarial_blocks(name: str, seed: int = 0) -> Bytes:

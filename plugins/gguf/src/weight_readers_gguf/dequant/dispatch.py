@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from functools import cache
 from importlib import import_module
 from typing import NamedTuple, Protocol, cast
 
@@ -25,7 +25,7 @@ class Backend(Protocol):
     def absent(self) -> str | None:
         """Why it cannot run here, or None."""
 
-    def dequantize_into(self, packed: Tensor, type: GGMLType, out: Tensor) -> None:
+    def dequantize_into(self, packed: Tensor, kind: GGMLType, out: Tensor, /) -> None:
         """Write contiguous whole blocks to ``out``, contiguous and of the right size and device."""
 
 
@@ -106,12 +106,12 @@ def _named(kind: GGMLType, device: torch.device, name: str) -> Backend:
     return module
 
 
-@lru_cache(maxsize=None)
+@cache
 def _module(name: str) -> Backend:
     return cast(Backend, import_module(BACKENDS[name].module))
 
 
-@lru_cache(maxsize=None)
+@cache
 def _absent(module: Backend) -> str | None:
     return module.absent()
 
@@ -120,7 +120,7 @@ def _pieces(packed: Tensor, out: Tensor, kind: GGMLType) -> Iterator[tuple[Tenso
     """``packed`` and ``out`` in contiguous pieces, no more than ``_PIECE`` bytes of them copied at a time."""
     if packed.numel() == 0:
         return
-    if packed.is_contiguous() or packed.numel() <= _PIECE:
+    if packed.is_contiguous() or packed.numel() <= max(_PIECE, kind.nbytes):
         yield packed.contiguous(), out
     elif packed.ndim == 1:
         blocks = packed.shape[0] // kind.nbytes

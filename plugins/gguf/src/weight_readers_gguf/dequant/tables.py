@@ -7,7 +7,7 @@ the large grids are taken from the gguf package, which every install of this plu
 
 from __future__ import annotations
 
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -26,7 +26,7 @@ VALUES = {"IQ4_NL": _IQ4, "IQ4_XS": _IQ4, "MXFP4": _E2M1, "NVFP4": _E2M1}
 """What the sixteen codes of four bits stand for, by type."""
 
 
-@lru_cache(maxsize=None)
+@cache
 def grid(type_name: str) -> Floats:
     """The codebook of an IQ type: float32 ``[entries, 8]``, of ``IQ3_*`` ``[entries, 4]``.
 
@@ -40,7 +40,7 @@ def grid(type_name: str) -> Floats:
     return _frozen(np.array(owner.grid, np.float32).reshape(owner.grid_shape))
 
 
-@lru_cache(maxsize=None)
+@cache
 def ksigns() -> Bytes:
     """The signs behind a code of seven bits: uint8 ``[128]``, bit ``i`` set where element ``i`` is negative.
 
@@ -51,13 +51,13 @@ def ksigns() -> Bytes:
     return _frozen(codes | parity << np.uint8(7))
 
 
-@lru_cache(maxsize=None)
+@cache
 def values(type_name: str) -> Codes:
     """What the sixteen codes of ``IQ4_NL``, ``IQ4_XS``, ``MXFP4`` and ``NVFP4`` stand for: int8 ``[16]``."""
     return _frozen(np.array(VALUES[type_name], np.int8))
 
 
-@lru_cache(maxsize=None)
+@cache
 def scales(type_name: str) -> Floats:
     """What the byte of a scale stands for: float32 ``[256]``, halved since `values` are doubled.
 
@@ -74,7 +74,7 @@ def scales(type_name: str) -> Floats:
     return _frozen(found.astype(np.float32))
 
 
-@lru_cache(maxsize=None)
+@cache
 def bits_to_bytes() -> Bytes:
     """Each byte's bits as bytes of 0 or 1, the lowest bit first: uint8 ``[256, 8]``."""
     return _frozen(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little"))

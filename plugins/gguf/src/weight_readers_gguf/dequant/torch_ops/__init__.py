@@ -7,7 +7,7 @@ bounded on a GPU); the threads are torch's own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
@@ -17,7 +17,7 @@ from weight_readers_gguf.types import GGMLType
 
 __all__ = ["SUPPORTED", "absent", "dequantize_into"]
 
-_DECODERS: Mapping[str, Callable[[Tensor, Tensor], None]] = {
+_DECODERS: dict[str, Callable[[Tensor, Tensor], None]] = {
     "IQ1_M": iq.iq1_m,
     "IQ1_S": iq.iq1_s,
     "IQ2_S": iq.iq2_s,
@@ -57,15 +57,15 @@ def absent() -> str | None:
     return None
 
 
-def dequantize_into(packed: Tensor, type: GGMLType, out: Tensor) -> None:
+def dequantize_into(packed: Tensor, kind: GGMLType, out: Tensor) -> None:
     """Write the elements of ``packed`` to ``out``, computed in float32 and rounded once where ``out`` is narrower.
 
-    ``packed`` is contiguous uint8 of whole blocks of ``type``; ``out`` contiguous float32, bfloat16 or float16 of as
+    ``packed`` is contiguous uint8 of whole blocks of ``kind``; ``out`` contiguous float32, bfloat16 or float16 of as
     many elements, on the same device.
     """
-    decode = _DECODERS[type.name]
-    blocks, target = packed.view(-1, type.nbytes), out.view(-1, type.block)
-    at_once = max(1, (_ON_CPU if packed.device.type == "cpu" else _ELSEWHERE) // type.block)
+    decode = _DECODERS[kind.name]
+    blocks, target = packed.view(-1, kind.nbytes), out.view(-1, kind.block)
+    at_once = max(1, (_ON_CPU if packed.device.type == "cpu" else _ELSEWHERE) // kind.block)
     scratch = None if out.dtype == torch.float32 else _scratch(target, at_once)
     for begin in range(0, blocks.shape[0], at_once):
         some, where = blocks[begin : begin + at_once], target[begin : begin + at_once]
