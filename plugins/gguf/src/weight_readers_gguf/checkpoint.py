@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The headers of all files of one model, with one verdict over them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+from weight_readers.errors import CheckpointError, CheckpointProblems, DuplicateTensorError
+from weight_readers.reader import Files
+from weight_readers_gguf.header import GGUFHeader, Metadata, scan_header
+from weight_readers_gguf.splits import set_problems, split_of
+from weight_readers_gguf.tensors import GGUFTensor, tensors_of
+
+MAX_THREADS = 8
+"""Headers read at once: enough to hide the latency of a network file system, few enough for a shared disk."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GGUFCheckpoint:
+    """The files of one model. ``tensors`` are keyed by name, file by file and in the order of the headers.
+
+    Files of a split set come in the order of ``split.no``, others in natural order. ``metadata`` is that of the first.
+    """
+
+    headers: tuple[GGUFHeader, ...]
+    tensors: Mapping[str, GGUFTensor]
+
+    @property
+    def metadata(self) -> Metadata:
+        return self.headers[0].metadata
+
+
+def read_checkpoint(files: Files) -> GGUFCheckpoint:
+    """Read and check the headers of ``files``, which are one model: a whole split set, or files with names apart.
+
+    Raises the `CheckpointError` for what is wrong with any of them, or `CheckpointProblems` with all of it;
+    ``.partial`` of the error lists the tensors that could be read. A tensor of a type that cannot be read is no
+    error here: see `Delivery.REFUSED`. Raises TypeError for a bare path and ValueError for no files.
+    """
+    paths = natural_order(files)
+    with ThreadPoolExecutor(min(MAX_THREADS, len(paths)), thread_name_prefix="gguf-header") as pool:
+        scanned = list(pool.map(scan_header, paths))
+    headers = [header for header, _ in scanned]
+    problems = [problem for _, found in scanned for problem in found]
+    held = [list(tensors_of(header, problems)) for header in headers]
+    problems += _shared(held)
+    # Of a broken header nobody knows which set it speaks of.
+    if not any(found for _, found in scanned):
+        problems += set_problems(headers)
+    _raise_any(problems, paths, held)
+    return _checkpoint(headers, held)
+
+
+def natural_order(files: Files) -> list[str]:
+    """The paths in natural order (``-2`` before ``-10``). Raises TypeError for a bare path, ValueError for none."""
+    if isinstance(files, (str, bytes, os.PathLike)):
+        raise TypeError(f"files must be a sequence of paths, not the single path {files!r}: write [{files!r}]")
+    paths = sorted((os.fspath(file) for file in files), key=_natural_key)
+    if not paths:
+        raise ValueError("files is empty: there is no checkpoint to read")
+    return paths
+
+
+def _natural_key(path: str) -> tuple[list[tuple[int, str]], str]:
+    # Odd places are runs of digits, compared by length and then as text: no conversion, no limit on their length.
+    parts = re.split(r"([0-9]+)", path)
+    digits = (part.lstrip("0") if place % 2 else part for place, part in enumerate(parts))
+    return [(len(part) if place % 2 else 0, part) for place, part in enumerate(digits)], path
+
+
+def _checkpoint(headers: Sequence[GGUFHeader], held: Sequence[Sequence[GGUFTensor]]) -> GGUFCheckpoint:
+    def place(index: int) -> int:
+        split = split_of(headers[index])
+        return index if split is None else split.number
+
+    order = sorted(range(len(headers)), key=place)
+    return GGUFCheckpoint(
+        headers=tuple(headers[index] for index in order),
+        tensors={tensor.name: tensor for index in order for tensor in held[index]},
+    )
+
+
+def _shared(held: Sequence[Sequence[GGUFTensor]]) -> Iterator[CheckpointError]:
+    """Names in two files, and tensors that would be delivered under one name."""
+    tensors = [tensor for each in held for tensor in each]
+    owners: dict[str, GGUFTensor] = {}
+    shared: dict[tuple[str, str], list[str]] = {}
+    for tensor in tensors:
+        owner = owners.setdefault(tensor.name, tensor)
+        if owner is not tensor:
+            shared.setdefault((owner.file, tensor.file), []).append(tensor.name)
+    for (owner_file, file), names in shared.items():
+        yield _in_two_files(owner_file, file, names)
+    for tensor in tensors:
+        if tensor.parameter != tensor.name and tensor.parameter in owners:
+            yield _under_one_name(tensor, owners[tensor.parameter])
+
+
+def _in_two_files(owner: str, file: str, names: Sequence[str]) -> CheckpointError:
+    if os.path.samefile(owner, file):
+        return DuplicateTensorError("this file is given twice", path=file, found=owner, fix="Give each file once")
+    more = f" (and {len(names) - 1} more of its tensors)" if len(names) > 1 else ""
+    return DuplicateTensorError(
+        f"also in {owner}{more}",
+        path=file,
+        tensor=names[0],
+        fix="Two models? Give the files of one",
+    )
+
+
+def _under_one_name(tensor: GGUFTensor, other: GGUFTensor) -> CheckpointError:
+    return DuplicateTensorError(
+        f"its packed blocks would be delivered as {other.name!r}, and {other.file} has a tensor of that name",
+        path=tensor.file,
+        tensor=tensor.name,
+        fix="Rename one of the two, and convert the model again",
+    )
+
+
+def _raise_any(problems: Sequence[CheckpointError], paths: Sequence[str], held: Sequence[Sequence[GGUFTensor]]) -> None:
+    try:
+        CheckpointProblems.raise_any(problems, path=_common_folder(paths))
+    except CheckpointError as error:
+        error.partial = tuple(tensor.meta() for tensors in held for tensor in tensors)
+        raise
+
+
+def _common_folder(paths: Sequence[str]) -> str:
+    try:
+        return os.path.commonpath([os.path.dirname(path) for path in paths]) or os.curdir
+    except ValueError:
+        # Relative and absolute paths mixed, or two drives.
+        return paths[0]
