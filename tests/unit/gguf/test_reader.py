@@ -12,10 +12,10 @@ import gguf
 import numpy as np
 import pytest
 import torch
-
-import weight_readers
 from support.measure import output_of
 from unit.gguf.gguf_bytes import write_gguf
+
+import weight_readers
 from weight_readers import TensorSlice, UnsupportedDtypeError, WeightReader
 from weight_readers_gguf.types import BY_NAME
 
@@ -135,9 +135,7 @@ def test_a_slice_of_numbers_may_begin_anywhere(tmp_path: Path, q4k: Any, dim: in
 
 
 @pytest.mark.parametrize(("dim", "start", "stop"), [(0, 1, 3), (1, 1, 2), (2, 3, 40), (2, 32, 64)])
-def test_a_slice_of_a_tensor_of_more_dimensions_is_that_part(
-    tmp_path: Path, dim: int, start: int, stop: int
-) -> None:
+def test_a_slice_of_a_tensor_of_more_dimensions_is_that_part(tmp_path: Path, dim: int, start: int, stop: int) -> None:
     rows = packed("Q8_0", 4 * 3, 64)
     plain = np.arange(4 * 3 * 64, dtype=np.float32).reshape(4, 3, 64)
     path = write_gguf(
@@ -166,7 +164,7 @@ def test_rows_of_no_whole_number_of_blocks_are_cut_after_they_are_numbers(tmp_pa
 def test_a_filter_is_asked_once_for_each_checkpoint_name_and_the_order_is_that_of_the_file(
     tmp_path: Path, q4k: Any
 ) -> None:
-    path = write_gguf(tmp_path / "m.gguf", {name: q4k for name in ("z.weight", "a.weight", "m.weight")})
+    path = write_gguf(tmp_path / "m.gguf", dict.fromkeys(("z.weight", "a.weight", "m.weight"), q4k))
     asked: list[str] = []
 
     def wanted(name: str) -> bool:

@@ -9,7 +9,6 @@ from dataclasses import replace
 import torch
 
 from weight_readers import (
-    CheckpointError,
     CheckpointMeta,
     CheckpointProblems,
     Feature,
@@ -17,7 +16,6 @@ from weight_readers import (
     Selection,
     TensorMeta,
     TensorSlice,
-    UnsupportedDtypeError,
 )
 from weight_readers.reader import Files, KeyFilter, Progress
 from weight_readers_files import HeaderCache, Wanted, check_slices, chosen_by_file, file_plans
@@ -25,7 +23,7 @@ from weight_readers_files.options import MappingOptions
 from weight_readers_files.passes import Pass
 from weight_readers_gguf.cuts import Cut, cut
 from weight_readers_gguf.dequant import dequantize as dequantized
-from weight_readers_gguf.meta import UNKNOWN, GGUFMeta, read_meta
+from weight_readers_gguf.meta import GGUFMeta, read_meta
 from weight_readers_gguf.plugin import INFO
 from weight_readers_gguf.tensors import GGUFTensor
 from weight_readers_gguf.types import TYPES
@@ -100,16 +98,7 @@ class GGUFReader:
 
 def _readable(tensors: Iterable[TensorMeta], meta: GGUFMeta) -> None:
     """Raise for every wanted tensor that cannot be read, all at once."""
-    problems: list[CheckpointError] = [
-        UnsupportedDtypeError(
-            meta.gguf[tensor.name].reason or "the tensor cannot be read",
-            path=tensor.file,
-            tensor=tensor.name,
-            found=tensor.source_dtype,
-        )
-        for tensor in tensors
-        if tensor.dtype == UNKNOWN
-    ]
+    problems = [refusal for tensor in tensors if (refusal := meta.gguf[tensor.name].refusal()) is not None]
     if problems:
         CheckpointProblems.raise_any(problems, path=problems[0].path)
 

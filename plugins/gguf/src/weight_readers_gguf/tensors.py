@@ -61,19 +61,31 @@ class GGUFTensor:
         """Bytes of one row of a packed tensor; None for others."""
         return self.stored_shape[1] if self.is_packed else None
 
-    def meta(self) -> TensorMeta:
-        """The tensor as `CheckpointMeta` lists it."""
+    def meta(self, dequantize: str | None = None) -> TensorMeta:
+        """The tensor as `CheckpointMeta` lists it; ``dequantize`` is the dtype asked for in place of blocks."""
+        packed = self.is_packed and dequantize is None
         return TensorMeta(
             name=self.name,
-            dtype=self.stored_dtype,
+            dtype=self._dtype(dequantize),
             source_dtype=self.type_name,
             shape=self.shape,
-            stored_shape=self.stored_shape,
+            stored_shape=self.stored_shape if packed else self.shape,
             nbytes=self.nbytes,
             file=self.file,
             offset=self.offset,
-            ggml_type=self.type,
+            ggml_type=self.type if packed else None,
+            parameter=self.parameter if packed else None,
+            converted=self._converted(dequantize),
         )
+
+    def _dtype(self, dequantize: str | None) -> str:
+        quantized = self.delivery in (Delivery.PACKED, Delivery.DEQUANTIZED)
+        return dequantize if quantized and dequantize else self.stored_dtype
+
+    def _converted(self, dequantize: str | None) -> str | None:
+        if self.delivery is Delivery.DEQUANTIZED:
+            return self.reason
+        return f"dequantize={dequantize}" if self.is_packed and dequantize else None
 
     def refusal(self) -> CheckpointError | None:
         """The error to raise when a refused tensor is asked for, else None."""
