@@ -119,7 +119,7 @@ class Scan:
         if problem := self._alignment_problem():
             self._add(problem)
             return
-        self.data_start = -(-end // self.alignment) * self.alignment
+        self.data_start = -(-end // self.alignment) * self.alignment if infos else end
         self.tensors = tuple(info._replace(offset=self.data_start + info.offset) for info in infos)
         for problem in layout_problems(
             self.tensors,

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights put into a prepared model, each checked against the plan, and none left over on either side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from weight_readers.errors import TargetMismatchError
+from weight_readers_gguf.dequant import dequantize
+from weight_readers_gguf.model.plan import Entry
+from weight_readers_gguf.model.prepare import Prepared
+from weight_readers_gguf.model.report import How, PlacementReport
+from weight_readers_gguf.model.slots import Slot
+from weight_readers_gguf.model.wording import some
+
+_FUSED = (torch.float32, torch.bfloat16, torch.float16)
+"""What dequantization delivers with its one rounding; other dtypes are converted from float32."""
+
+
+def fill(
+    prepared: Prepared,
+    weights: Iterable[tuple[str, torch.Tensor]],
+    *,
+    device: str | torch.device | None = None,
+    copy: bool = False,
+) -> PlacementReport:
+    """Put every ``(checkpoint name, tensor)`` where the plan says, and return the report.
+
+    A tensor of the model that has memory is written in place, converted to its dtype with one rounding. One that
+    has none becomes the delivered tensor: on ``device`` (of the weight it replaces, or the CPU, where None), and
+    without a copy where dtype and device are already right, so that weights which a reader maps stay mapped;
+    ``copy=True`` gives it memory of its own.
+
+    Raises TargetMismatchError for a tensor that is not the one the plan was made from, and for one the plan waits
+    for in vain.
+    """
+    awaited = {name for name in prepared.entries if prepared.wants(name)}
+    for name, tensor in weights:
+        entry = prepared.entries.get(name)
+        if entry is None:
+            raise TargetMismatchError(
+                f"the reader delivers {name!r}, which the headers the model was prepared from do not have",
+                fix="Read the files that were given to prepare_module",
+                unexpected=[name],
+            )
+        if entry.slot is not None:
+            _place(entry, entry.slot, tensor.detach(), device, copy)
+            awaited.discard(name)
+    if awaited:
+        absent = [name for name in prepared.entries if name in awaited]
+        raise TargetMismatchError(
+            f"the reader ended without {len(absent)} tensors that the model waits for: {some(absent)}",
+            fix="Read all files that were given to prepare_module, without a key filter of another model",
+            missing=absent,
+        )
+    return prepared.report
+
+
+def _place(entry: Entry, slot: Slot, tensor: torch.Tensor, device: str | torch.device | None, copy: bool) -> None:
+    _check_delivery(entry, tensor)
+    with torch.no_grad():
+        value = _value(entry, slot, tensor)
+        if not slot.tensor.is_meta:
+            slot.tensor.detach().copy_(value)
+            return
+        value = value.to(device or slot.home)
+        if copy and value.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr():
+            value = value.clone()
+        slot.redeclare(value)
+
+
+def _check_delivery(entry: Entry, tensor: torch.Tensor) -> None:
+    expected = entry.tensor.stored_dtype, tuple(entry.tensor.stored_shape)
+    found = str(tensor.dtype).removeprefix("torch."), tuple(tensor.shape)
+    if expected != found:
+        raise TargetMismatchError(
+            f"the reader delivers {entry.tensor.name!r} as {found[0]} {list(found[1])},"
+            f" and its header says {expected[0]} {list(expected[1])}",
+            fix="Read the file that was given to prepare_module, without dequantize or slices",
+            shapes=[(entry.tensor.name, str(list(found[1])), str(list(expected[1])))],
+        )
+
+
+def _value(entry: Entry, slot: Slot, tensor: torch.Tensor) -> torch.Tensor:
+    """What the slot will hold: packed bytes, or numbers in its dtype and shape after the rules have been applied."""
+    if entry.rows is not None:
+        tensor = entry.rows(tensor)
+    if entry.how is How.PACKED:
+        return tensor
+    if entry.tensor.is_packed:
+        fused = entry.values is None and entry.dtype in _FUSED
+        tensor = dequantize(tensor, entry.tensor.type_name, dtype=entry.dtype if fused else torch.float32)
+    if entry.values is not None:
+        tensor = entry.values(tensor.float())
+    return tensor.reshape(slot.tensor.shape).to(entry.dtype)

@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model made ready for a checkpoint: linear and embedding layers packed where the file is packed."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+
+from weight_readers_gguf.checkpoint import GGUFCheckpoint, read_checkpoint
+from weight_readers_gguf.methods.workspace import DEFAULT_BYTES, Workspace
+from weight_readers_gguf.model.audit import audit, missing_names
+from weight_readers_gguf.model.packed import pack
+from weight_readers_gguf.model.plan import Entry, entries_of, islands_of
+from weight_readers_gguf.model.report import How, PlacementReport
+from weight_readers_gguf.model.rules import Rules
+from weight_readers_gguf.model.slots import Holder, Slot, slots_of, without_memory
+from weight_readers_gguf.model.snapshot import Snapshot
+from weight_readers_gguf.types import BY_NAME
+
+Source = GGUFCheckpoint | str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+"""A checkpoint whose headers were read, or the file or files of one."""
+
+
+@dataclass(frozen=True, eq=False)
+class Prepared:
+    """A model and where each tensor of the checkpoint goes in it; `fill` of this package puts them there."""
+
+    model: nn.Module
+    checkpoint: GGUFCheckpoint
+    entries: dict[str, Entry]
+    missing: tuple[str, ...]
+
+    def wants(self, name: str) -> bool:
+        """Whether the model has a place for the tensor of that checkpoint name: a key filter for readers."""
+        entry = self.entries.get(name)
+        return entry is not None and entry.slot is not None
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        return tuple(header.path for header in self.checkpoint.headers)
+
+    @property
+    def report(self) -> PlacementReport:
+        """What becomes of each tensor; sizes and dtypes are those of the model as it is now."""
+        placements = tuple(entry.placement for entry in self.entries.values())
+        unset = without_memory(self.model)
+        return PlacementReport(files=self.files, placements=placements, missing=self.missing, unset=unset)
+
+
+def prepare_module(
+    model: nn.Module, checkpoint: Source, *, workspace_bytes: int = DEFAULT_BYTES, **rules: Any
+) -> Prepared:
+    """Turn the layers of ``model`` that ``checkpoint`` has packed into packed ones, in place, and plan the rest.
+
+    Only headers are read. ``model`` may be on the meta device, where it takes no memory, or hold weights, of which
+    those to be packed are let go. Layers keep their identity, hooks and attributes. ``rules`` are those of `Rules`:
+    ``rename``, ``islands``, ``dequantize``, ``rows``, ``values``, ``reshape``, ``ignore``, ``missing_ok`` and
+    ``strict``. The packed layers share a workspace of at most ``workspace_bytes`` of dense weight at a time.
+
+    Raises TargetMismatchError naming everything that does not fit (a packed tensor with no place, a parameter with
+    no tensor, shapes, dtypes, rules that match nothing), and CheckpointError for what is wrong with the file. The
+    model is then as it was.
+    """
+    made, workspace = Rules(**rules), Workspace(workspace_bytes)
+    read = checkpoint_of(checkpoint)
+    slots = slots_of(model)
+    entries = entries_of(read.tensors, slots, made)
+    audit(entries, slots, made, read.headers[0].path)
+    missing = tuple(missing_names(entries, slots))
+    with Snapshot(slots.values()):
+        _apply(entries, islands_of(slots, made), workspace)
+    return Prepared(model, read, {entry.tensor.name: entry for entry in entries}, missing)
+
+
+def checkpoint_of(source: Source) -> GGUFCheckpoint:
+    """The checkpoint itself, or what the headers of its files say."""
+    if isinstance(source, str | os.PathLike):
+        source = [source]
+    if isinstance(source, Sequence):
+        return read_checkpoint([os.fspath(file) for file in source])
+    checkpoint: GGUFCheckpoint = getattr(source, "checkpoint", source)  # a GGUFConfig has one
+    return checkpoint
+
+
+def _apply(entries: Iterable[Entry], islands: Iterable[Slot], workspace: Workspace) -> None:
+    for entry in entries:
+        if entry.how is How.PACKED:
+            _pack(entry, workspace)
+    for slot in islands:
+        if slot.tensor.dtype is not torch.float32:
+            slot.redeclare(slot.tensor.detach().to(torch.float32))
+
+
+def _pack(entry: Entry, workspace: Workspace) -> None:
+    """Every layer that holds the slot's weight holds the same packed one instead, without memory until it is filled."""
+    slot, tensor = entry.slot, entry.tensor
+    assert slot is not None  # noqa: S101 - only what has a place is packed
+    empty = torch.empty(tensor.stored_shape, dtype=torch.uint8, device="meta")
+    qweight = nn.Parameter(empty, requires_grad=False)
+    for holder in slot.holders:
+        pack(holder.module, slot.name.removesuffix(".weight"), qweight, BY_NAME[tensor.type_name], workspace)
+    if not slot.tensor.is_meta:
+        slot.home = slot.tensor.device
+    slot.tensor = qweight
+    slot.holders = [Holder(holder.module, "qweight") for holder in slot.holders]
+    slot.names = [name.removesuffix("weight") + "qweight" for name in slot.names]

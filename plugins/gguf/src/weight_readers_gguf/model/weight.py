@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What ``layer.weight`` is once the weight is packed: a stand-in that knows its shape, and dequantizes when used."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_map
+
+from weight_readers_gguf.dequant import dequantize
+from weight_readers_gguf.types import GGMLType
+
+
+def _through(name: str) -> Callable[..., Any]:
+    """The operator of that name, on the dequantized weight."""
+
+    def operate(self: PackedWeight, *others: Any) -> Any:
+        return getattr(self.dequantize(), name)(*others)
+
+    return operate
+
+
+class PackedWeight:
+    """The weight of a packed layer for code that looks at ``layer.weight``, as models and adapters do.
+
+    ``shape`` (logical), ``dtype`` (declared by the model) and ``device`` cost nothing. Whatever computes with it
+    (a torch function, an index, a method of tensors) gets the weight dequantized to ``dtype``, anew each time:
+    right, and slow next to the layer's own ``forward``. What would write to it raises TypeError, since the write
+    would be lost.
+    """
+
+    __slots__ = ("dtype", "packed", "shape", "type")
+
+    def __init__(self, packed: torch.Tensor, ggml_type: GGMLType, shape: torch.Size, dtype: torch.dtype) -> None:
+        self.packed = packed
+        self.type = ggml_type
+        self.shape = shape
+        self.dtype = dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.packed.device
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def requires_grad(self) -> bool:
+        return False
+
+    @property
+    def is_meta(self) -> bool:
+        return self.packed.is_meta
+
+    def size(self, dim: int | None = None) -> torch.Size | int:
+        return self.shape if dim is None else self.shape[dim]
+
+    def dim(self) -> int:
+        return len(self.shape)
+
+    def numel(self) -> int:
+        return self.shape.numel()
+
+    def dequantize(self, dtype: torch.dtype | None = None) -> torch.Tensor:
+        """The weight as plain numbers in ``dtype`` (the declared one where None), in memory of its own."""
+        return dequantize(self.packed.detach(), self.type.name, dtype=dtype or self.dtype)
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = getattr(func, "__name__", "")
+        if _writes(name):
+            raise TypeError(_refusal(name))
+        args, kwargs = tree_map(lambda a: a.dequantize() if isinstance(a, cls) else a, (args, kwargs or {}))
+        return func(*args, **kwargs)
+
+    # Python looks for these on the class, past `__getattr__`; a tensor as the left operand finds `__torch_function__`.
+    __getitem__ = _through("__getitem__")
+    __add__ = _through("__add__")
+    __radd__ = _through("__radd__")
+    __sub__ = _through("__sub__")
+    __rsub__ = _through("__rsub__")
+    __mul__ = _through("__mul__")
+    __rmul__ = _through("__rmul__")
+    __truediv__ = _through("__truediv__")
+    __matmul__ = _through("__matmul__")
+    __neg__ = _through("__neg__")
+
+    def __getattr__(self, name: str) -> Any:
+        if _writes(name) or name in ("data", "grad"):
+            raise TypeError(_refusal(name))
+        if name.startswith("__") or not hasattr(torch.Tensor, name):
+            raise AttributeError(f"a packed weight has no attribute {name!r}")
+        return getattr(self.dequantize(), name)
+
+    def __repr__(self) -> str:
+        return f"PackedWeight({self.type.name}, shape={list(self.shape)}, dtype={self.dtype}, device={self.device})"
+
+
+def _writes(name: str) -> bool:
+    """Whether the function of that name changes the tensor it is called on, as torch names such functions."""
+    return (name.endswith("_") and not name.endswith("__")) or name in ("__setitem__", "__set__")
+
+
+def _refusal(name: str) -> str:
+    return (
+        f"{name} would write to a packed weight, which holds quantized blocks."
+        " Prepare the layer with dequantize to have plain numbers in its place"
+    )

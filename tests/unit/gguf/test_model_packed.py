@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Packed layers in the place of plain ones: what they compute, and what stays of the layer they replace."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from unit.gguf.gguf_bytes import write_gguf
+from unit.gguf.oracles import ggml
+from unit.gguf.random_blocks import random_blocks
+
+from weight_readers_gguf.model import PackedEmbedding, PackedLinear, PackedWeight, fill, prepare_module
+from weight_readers_gguf.types import BY_NAME
+
+ROWS, COLUMNS = 12, 512
+
+
+class ScaledEmbedding(nn.Embedding):
+    """An embedding as transformers' Gemma has it: computes on with what its base class gives."""
+
+    def __init__(self, scale: float) -> None:
+        super().__init__(ROWS, COLUMNS)
+        self.scale = nn.Buffer(torch.tensor(scale), persistent=False)
+
+    def forward(self, ids: torch.Tensor) -> torch.Tensor:
+        return super().forward(ids) * self.scale.to(self.weight.dtype)
+
+
+class DirectLinear(nn.Linear):
+    """A layer that takes its weight in its own hands."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.linear(x, self.weight * 2, self.bias)
+
+
+def blocks(type_name: str, seed: int = 0) -> Any:
+    kind = BY_NAME[type_name]
+    return random_blocks(type_name, ROWS * COLUMNS // kind.block, seed).reshape(ROWS, -1)
+
+
+def dense(type_name: str, seed: int = 0) -> torch.Tensor:
+    return torch.from_numpy(ggml(type_name, blocks(type_name, seed)))
+
+
+def packed(folder: Path, layer: nn.Module, type_name: str = "Q4_K", seed: int = 0) -> Any:
+    """The layer, its weight packed bytes of ``seed``, and its bias as it was."""
+    bias = getattr(layer, "bias", None)
+    root = nn.ModuleDict({"layer": layer})
+    file = folder / f"{type_name}{seed}.gguf"
+    write_gguf(file, {"layer.weight": (BY_NAME[type_name].id, (ROWS, COLUMNS), blocks(type_name, seed).tobytes())})
+    prepared = prepare_module(root, file, missing_ok=["layer.bias"])
+    fill(prepared, [("layer.weight", torch.from_numpy(blocks(type_name, seed)))])
+    assert getattr(root["layer"], "bias", None) is bias
+    return root["layer"]
+
+
+@pytest.fixture
+def x() -> torch.Tensor:
+    return torch.randn(2, 3, COLUMNS, generator=torch.Generator().manual_seed(1))
+
+
+@pytest.fixture
+def linear(tmp_path: Path) -> PackedLinear:
+    made: PackedLinear = packed(tmp_path, nn.Linear(COLUMNS, ROWS))
+    return made
+
+
+@pytest.fixture
+def embedding(tmp_path: Path) -> PackedEmbedding:
+    made: PackedEmbedding = packed(tmp_path, nn.Embedding(ROWS, COLUMNS), "Q6_K")
+    return made
+
+
+class TestALinearLayer:
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+    def test_multiplies_with_the_weight_rounded_once(
+        self, linear: PackedLinear, x: torch.Tensor, dtype: torch.dtype
+    ) -> None:
+        bias = linear.bias.detach()
+        expected = functional.linear(x.to(dtype), dense("Q4_K").to(dtype), bias.to(dtype))
+        found = linear(x.to(dtype))
+        assert found.dtype is dtype
+        torch.testing.assert_close(found, expected, equal_nan=True)
+
+    def test_says_its_type(self, linear: PackedLinear) -> None:
+        assert repr(linear) == "PackedLinear(in_features=512, out_features=12, bias=True, type=Q4_K)"
+
+    def test_takes_a_lora_beside_its_bytes_and_gives_it_back(self, linear: PackedLinear, x: torch.Tensor) -> None:
+        before, bytes_ = linear(x), linear.qweight.clone()
+        a, b = torch.randn(4, COLUMNS), torch.randn(ROWS, 4)
+        linear.attach_low_rank(a, b, scale=0.5)
+        torch.testing.assert_close(linear(x), before + 0.5 * (x @ a.T @ b.T), equal_nan=True)
+        assert linear.detach_low_rank()
+        torch.testing.assert_close(linear(x), before, rtol=0, atol=0, equal_nan=True)
+        assert torch.equal(bytes_, linear.qweight)
+
+
+class TestAnEmbedding:
+    def test_gives_the_rows_of_the_dequantized_weight(self, embedding: PackedEmbedding) -> None:
+        ids = torch.tensor([[0, 11], [5, 5]])
+        torch.testing.assert_close(embedding(ids), dense("Q6_K")[ids], rtol=0, atol=0, equal_nan=True)
+
+    def test_follows_a_cast_of_the_model_while_its_bytes_stay(self, embedding: PackedEmbedding) -> None:
+        bytes_ = embedding.qweight.clone()
+        embedding.to(torch.bfloat16)
+        assert torch.equal(bytes_, embedding.qweight)
+        ids = torch.arange(ROWS)
+        expected = dense("Q6_K").to(torch.bfloat16)
+        torch.testing.assert_close(embedding(ids), expected, rtol=0, atol=0, equal_nan=True)
+
+    def test_a_row_that_is_not_there_is_an_error(self, embedding: PackedEmbedding) -> None:
+        with pytest.raises(IndexError):
+            embedding(torch.tensor([ROWS]))
+
+
+class TestASubclass:
+    def test_keeps_what_its_forward_does_with_that_of_its_base(self, tmp_path: Path) -> None:
+        layer = packed(tmp_path, ScaledEmbedding(0.5))
+        assert isinstance(layer, ScaledEmbedding)
+        expected = dense("Q4_K")[torch.tensor([3, 7])] * 0.5
+        torch.testing.assert_close(layer(torch.tensor([3, 7])), expected, rtol=0, atol=0, equal_nan=True)
+
+    def test_that_takes_its_weight_gets_the_dequantized_one(self, tmp_path: Path, x: torch.Tensor) -> None:
+        layer = packed(tmp_path, DirectLinear(COLUMNS, ROWS))
+        expected = functional.linear(x, dense("Q4_K") * 2, layer.bias)
+        torch.testing.assert_close(layer(x), expected, equal_nan=True)
+
+    def test_is_copied_and_pickled_whole(self, tmp_path: Path) -> None:
+        layer = packed(tmp_path, ScaledEmbedding(0.25))
+        ids = torch.arange(ROWS)
+        for twin in (copy.deepcopy(layer), pickle.loads(pickle.dumps(layer))):
+            assert type(twin) is type(layer)
+            assert torch.equal(twin.qweight, layer.qweight)
+            torch.testing.assert_close(twin(ids), layer(ids), rtol=0, atol=0, equal_nan=True)
+
+
+class TestWhatWasTheWeight:
+    def test_knows_shape_dtype_and_device_without_dequantizing(self, linear: PackedLinear) -> None:
+        weight = linear.weight
+        assert isinstance(weight, PackedWeight)
+        assert (torch.Size([ROWS, COLUMNS]), torch.float32, 2, ROWS * COLUMNS) == (
+            weight.shape,
+            weight.dtype,
+            weight.ndim,
+            weight.numel(),
+        )
+        assert (weight.device, weight.is_meta, weight.size(1)) == (torch.device("cpu"), False, COLUMNS)
+
+    def test_answers_torch_with_its_numbers(self, linear: PackedLinear) -> None:
+        expected = dense("Q4_K")
+        for found in (linear.weight.t().T, linear.weight[:], torch.clone(linear.weight), linear.weight.dequantize()):
+            torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
+
+    @pytest.mark.parametrize(
+        "write", [lambda w: w.data, lambda w: w.zero_(), lambda w: nn.init.ones_(w), lambda w: torch.zeros(1).set_(w)]
+    )
+    def test_refuses_what_would_write_to_it(self, linear: PackedLinear, write: Any) -> None:
+        with pytest.raises(TypeError, match="would write to a packed weight"):
+            write(linear.weight)
+
+    def test_cannot_be_replaced(self, linear: PackedLinear) -> None:
+        with pytest.raises(TypeError, match="packed as Q4_K and cannot be set"):
+            linear.weight = nn.Parameter(torch.zeros(ROWS, COLUMNS))
+
+    def test_lacks_what_tensors_lack(self, linear: PackedLinear) -> None:
+        with pytest.raises(AttributeError, match="no attribute 'weight_loader'"):
+            linear.weight.weight_loader  # noqa: B018
+
+
+class TestAStateDict:
+    def test_goes_round(self, tmp_path: Path, linear: PackedLinear, x: torch.Tensor) -> None:
+        other = packed(tmp_path, nn.Linear(COLUMNS, ROWS), seed=1)
+        other.load_state_dict(linear.state_dict())
+        torch.testing.assert_close(other(x), linear(x), rtol=0, atol=0, equal_nan=True)
+
+    def test_goes_through_torch_save_with_weights_only(self, tmp_path: Path, linear: PackedLinear) -> None:
+        torch.save(linear.state_dict(), tmp_path / "state.pt")
+        linear.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
+
+    def test_of_another_type_is_refused_before_a_byte_is_copied_though_the_sizes_agree(self, tmp_path: Path) -> None:
+        mine = packed(tmp_path, nn.Linear(COLUMNS, ROWS, bias=False), "Q4_0")
+        theirs = packed(tmp_path, nn.Linear(COLUMNS, ROWS, bias=False), "IQ4_NL", seed=1)
+        assert mine.qweight.shape == theirs.qweight.shape
+        before = mine.qweight.clone()
+        with pytest.raises(RuntimeError, match=r"holds IQ4_NL \[12, 512\].*prepared for Q4_0 \[12, 512\]"):
+            mine.load_state_dict(theirs.state_dict())
+        assert torch.equal(before, mine.qweight)
+
+    def test_with_numbers_in_the_place_of_bytes_is_refused(self, linear: PackedLinear) -> None:
+        state = linear.state_dict()
+        state["qweight"] = state["qweight"].float()
+        with pytest.raises(RuntimeError, match="packed weights are uint8"):
+            linear.load_state_dict(state)
+
+    def test_that_says_no_type_is_incomplete(self, linear: PackedLinear) -> None:
+        state = linear.state_dict()
+        del state["_extra_state"]
+        with pytest.raises(RuntimeError, match=r"Missing key.*_extra_state"):
+            linear.load_state_dict(state)
+
+
+@pytest.fixture
+def _fresh_compiler() -> Iterator[None]:
+    torch.compiler.reset()
+    yield
+    torch.compiler.reset()
+
+
+@pytest.mark.usefixtures("_fresh_compiler")
+class TestUnderTorchCompile:
+    def test_a_linear_layer_is_one_graph(self, linear: PackedLinear, x: torch.Tensor) -> None:
+        compiled = torch.compile(linear, fullgraph=True, backend="eager")
+        torch.testing.assert_close(compiled(x), linear(x), equal_nan=True)
+
+    def test_a_subclass_is_one_graph(self, tmp_path: Path) -> None:
+        layer = packed(tmp_path, ScaledEmbedding(0.5))
+        ids = torch.arange(ROWS)
+        torch.testing.assert_close(
+            torch.compile(layer, fullgraph=True, backend="eager")(ids), layer(ids), equal_nan=True
+        )
