@@ -40,22 +40,22 @@ for path in sys.argv[2:]:
 """
 MOST = 20 * 1024
 STRING, ARRAY = 8, 9
-NAMELESS = text("") + struct.pack("<IIQ", 0, 0, 0)
+NAMELESS = text("\0") + struct.pack("<IIQ", 0, 0, 0)
 
 HOSTILE = {
-    "endless strings": (front(0, 1) + raw_pair("k", ARRAY, array(STRING, MAX_ITEMS)), 8 * MAX_ITEMS),
-    "one endless string": (front(0, 1) + raw_pair("k", STRING, struct.pack("<Q", 1 << 33)), 1 << 34),
+    "endless strings": (front(0, 1) + raw_pair("k", ARRAY, array(STRING, MAX_ITEMS)), 8 * MAX_ITEMS + 4096),
+    "one endless string": (front(0, 1) + raw_pair("k", STRING, struct.pack("<Q", 1 << 29)), 1 << 30),
     "strings as long as the file": (
         front(0, 1) + raw_pair("k", ARRAY, array(STRING, 1000, struct.pack("<Q", 1 << 24))),
         1 << 30,
     ),
-    "an endless array of numbers": (front(0, 1) + raw_pair("k", ARRAY, array(10, 1 << 30)), 1 << 34),
+    "an endless array of numbers": (front(0, 1) + raw_pair("k", ARRAY, array(10, 1 << 26)), 1 << 30),
     "arrays within arrays": (
         front(0, 1) + raw_pair("k", ARRAY, array(ARRAY, 1 << 16, array(0, 0) * (1 << 16)) + b"\0"),
         0,
     ),
     "more arrays within arrays": (front(0, 1) + raw_pair("k", ARRAY, array(ARRAY, 1 << 20)), 1 << 25),
-    "empty names": (front(MAX_TENSORS, 0) + NAMELESS * MAX_TENSORS, 0),
+    "names that are none": (front(MAX_TENSORS, 0) + NAMELESS * MAX_TENSORS, 0),
     "one name": (front(MAX_TENSORS, 0) + info("t", (1,), 0, 0) * MAX_TENSORS, 0),
     "one long key": (front(0, 300) + raw_pair("k" * 65_000, 0, b"\0") * 300, 0),
 }

@@ -174,6 +174,15 @@ def test_more_strings_than_any_vocabulary_has_are_refused(tmp_path: Path) -> Non
         read_header(path)
 
 
+@pytest.mark.parametrize("value", [raw_pair("k", 9, array(10, 1 << 28)), raw_pair("k", 8, struct.pack("<Q", 1 << 31))])
+def test_a_header_longer_than_a_gibibyte_is_refused(tmp_path: Path, value: bytes) -> None:
+    path = tmp_path / "m.gguf"
+    path.write_bytes(front(0, 1) + value)
+    os.truncate(path, 1 << 32)
+    with pytest.raises(HeaderError, match="too many bytes in the value of metadata key 'k'"):
+        read_header(path)
+
+
 def test_a_name_longer_than_64_kib_is_refused(tmp_path: Path) -> None:
     assert "a name of 65536 bytes" in refusal(tmp_path, gguf_bytes({"n" * 65536: (0, (1,), bytes(4))})).what
 

@@ -101,7 +101,7 @@ def _shared(held: Sequence[Sequence[GGUFTensor]]) -> Iterator[CheckpointError]:
 
 
 def _in_two_files(owner: str, file: str, names: Sequence[str]) -> CheckpointError:
-    if os.path.samefile(owner, file):
+    if _same_file(owner, file):
         return DuplicateTensorError("this file is given twice", path=file, found=owner, fix="Give each file once")
     more = f" (and {len(names) - 1} more of its tensors)" if len(names) > 1 else ""
     return DuplicateTensorError(
@@ -110,6 +110,14 @@ def _in_two_files(owner: str, file: str, names: Sequence[str]) -> CheckpointErro
         tensor=names[0],
         fix="Two models? Give the files of one",
     )
+
+
+def _same_file(one: str, other: str) -> bool:
+    try:
+        return one == other or os.path.samefile(one, other)
+    except OSError:
+        # One of them is gone by now, which shows when it is read.
+        return False
 
 
 def _under_one_name(tensor: GGUFTensor, other: GGUFTensor) -> CheckpointError:

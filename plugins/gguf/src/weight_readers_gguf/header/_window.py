@@ -72,9 +72,11 @@ class Window:
         return self._buffer[at : at + length]
 
     def require(self, count: int) -> None:
-        """Refuse to go on unless the file has ``count`` more bytes."""
+        """Refuse to go on unless the file has ``count`` more bytes, and the header may have them."""
         if count > self.left:
             raise self._cut(count)
+        if self.position + count > limits.MAX_HEADER_BYTES:
+            raise self.error("too many bytes", expected=f"a header of at most {limits.MAX_HEADER_BYTES} bytes")
 
     def skip(self, count: int) -> None:
         """Move on by ``count`` bytes, which need not be read."""
@@ -118,8 +120,6 @@ class Window:
         if at >= 0 and at + count <= len(self._buffer):
             return at
         self.require(count)
-        if self.position + count > limits.MAX_HEADER_BYTES:
-            raise self.error("the header is too long", expected=f"at most {limits.MAX_HEADER_BYTES} bytes")
         self._buffer, self._base = self._read(self.position, count, more=self._at_once), self.position
         self._at_once = min(2 * self._at_once, _MOST_BYTES)
         return 0
