@@ -42,8 +42,7 @@ def read_checkpoint(files: Files) -> GGUFCheckpoint:
     error here: see `Delivery.REFUSED`. Raises TypeError for a bare path and ValueError for no files.
     """
     paths = natural_order(files)
-    with ThreadPoolExecutor(min(MAX_THREADS, len(paths)), thread_name_prefix="gguf-header") as pool:
-        scanned = list(pool.map(scan_header, paths))
+    scanned = _scan_all(paths)
     headers = [header for header, _ in scanned]
     problems = [problem for _, found in scanned for problem in found]
     held = [list(tensors_of(header, problems)) for header in headers]
@@ -53,6 +52,13 @@ def read_checkpoint(files: Files) -> GGUFCheckpoint:
         problems += set_problems(headers)
     _raise_any(problems, paths, held)
     return _checkpoint(headers, held)
+
+
+def _scan_all(paths: Sequence[str]) -> list[tuple[GGUFHeader, tuple[CheckpointError, ...]]]:
+    if len(paths) == 1:
+        return [scan_header(paths[0])]
+    with ThreadPoolExecutor(min(MAX_THREADS, len(paths)), thread_name_prefix="gguf-header") as pool:
+        return list(pool.map(scan_header, paths))
 
 
 def natural_order(files: Files) -> list[str]:

@@ -39,8 +39,9 @@ class TensorInfo(NamedTuple):
     @property
     def end(self) -> int:
         """The offset behind the last byte, as far as it is known."""
-        least = 1 if math.prod(self.shape) else 0
-        return self.offset + (least if self.nbytes is None else self.nbytes)
+        if self.nbytes is None:
+            return self.offset + (1 if math.prod(self.shape) else 0)
+        return self.offset + self.nbytes
 
 
 def read_info(window: Window, problems: list[CheckpointError]) -> TensorInfo:
