@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dequantization on the CPU in code that numba compiles for this machine: one kernel per type, float32 throughout.
+
+A kernel is compiled when its type is first met and kept in numba's cache on disk where one can be written. Blocks are
+shared out over at most ``torch.get_num_threads()`` threads, without the GIL.
+"""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+
+import torch
+
+from weight_readers_gguf.dequant.compiled._run import run
+from weight_readers_gguf.dequant.compiled.kernels import KERNELS
+from weight_readers_gguf.types import GGMLType
+
+__all__ = ["SUPPORTED", "absent", "dequantize_into"]
+
+SUPPORTED = frozenset(KERNELS)
+"""Names of the types that have a kernel."""
+
+
+def absent() -> str | None:
+    """Why this path cannot run here; imports nothing."""
+    if find_spec("numba") is None:
+        return 'numba is not installed: pip install "weight-readers-gguf[compiled]"'
+    return None
+
+
+def dequantize_into(packed: torch.Tensor, type: GGMLType, out: torch.Tensor) -> None:  # noqa: A002
+    """Write the elements of ``packed`` into ``out``, bit for bit as ggml's ``to_float``, rounded once if at all.
+
+    ``packed`` is contiguous uint8 of whole blocks, ``out`` contiguous float32, bfloat16 or float16 of as many elements;
+    both are on the CPU. bfloat16 and float16 are rounded to nearest even, as ``Tensor.to`` does. Raises ImportError
+    where numba cannot be imported.
+    """
+    if packed.numel():
+        run(KERNELS[type.name], type, packed.detach(), out.detach())

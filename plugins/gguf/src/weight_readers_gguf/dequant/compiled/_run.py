@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One call: blocks shared out over threads, each range decoded in place or through a scratch that stays in cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from weight_readers_gguf.dequant.compiled._build import compiled
+from weight_readers_gguf.dequant.compiled._threads import share_out
+from weight_readers_gguf.dequant.compiled.kernels import Kernel
+from weight_readers_gguf.types import GGMLType
+
+_DIRECT_ELEMENTS = 1 << 18
+"""Of one range that is decoded straight into float32: long beside the cost of a call, short beside a weight."""
+_SCRATCH_ELEMENTS = 1 << 15
+"""Of one range that is rounded: 128 KiB of float32; torch takes more than these to threads of its own."""
+
+Work = Callable[[int, int], None]
+
+
+def run(kernel: Kernel, type: GGMLType, packed: torch.Tensor, out: torch.Tensor) -> None:  # noqa: A002
+    """Decode all blocks of ``packed`` into ``out``."""
+    blocks, rows = packed.view(-1, type.nbytes), out.view(-1, type.block)
+    direct = out.dtype == torch.float32
+    step = max(1, (_DIRECT_ELEMENTS if direct else _SCRATCH_ELEMENTS) // type.block)
+    decode = _decoder(kernel)
+
+    def worker() -> Work:
+        return _direct(decode, blocks, rows) if direct else _rounding(decode, blocks, rows, step)
+
+    share_out(len(blocks), step, worker)
+
+
+_Decode = Callable[[torch.Tensor, torch.Tensor], None]
+
+
+def _decoder(kernel: Kernel) -> _Decode:
+    function, tables = compiled(kernel), [table() for table in kernel.tables]
+    return lambda blocks, out: function(blocks.numpy(), out.numpy(), *tables)
+
+
+def _direct(decode: _Decode, blocks: torch.Tensor, out: torch.Tensor) -> Work:
+    return lambda start, stop: decode(blocks[start:stop], out[start:stop])
+
+
+def _rounding(decode: _Decode, blocks: torch.Tensor, out: torch.Tensor, step: int) -> Work:
+    """Each thread has a scratch, from which torch rounds: there is no second opinion on ties and NaN."""
+    scratch = torch.empty(step, out.shape[1], dtype=torch.float32)
+
+    def work(start: int, stop: int) -> None:
+        exact = scratch[: stop - start]
+        decode(blocks[start:stop], exact)
+        # The mode of the caller's thread is not that of this one, and what it made may be written in that mode only.
+        with torch.inference_mode():
+            out[start:stop].copy_(exact)
+
+    return work
