@@ -1,0 +1,39 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Dequantization as one operator of torch, so that torch.compile sees a plain uint8 tensor and breaks no graph.
+
+A tensor subclass breaks graphs instead (huggingface/diffusers#10795, city96/ComfyUI-GGUF#243).
+"""
+
+from __future__ import annotations
+
+import torch
+
+from weight_readers_gguf import dequant
+from weight_readers_gguf.dequant.checks import resolve_dtype, resolve_type
+
+__all__ = ["dequantize"]
+
+
+def _dequantize(packed: torch.Tensor, ggml_type: int, dtype: torch.dtype) -> torch.Tensor:
+    return dequant.dequantize(packed, ggml_type, dtype=dtype)
+
+
+def _shape_only(packed: torch.Tensor, ggml_type: int, dtype: torch.dtype) -> torch.Tensor:
+    kind = resolve_type(ggml_type)
+    shape = (*packed.shape[:-1], packed.shape[-1] // kind.nbytes * kind.block)
+    return packed.new_empty(shape, dtype=resolve_dtype(dtype, None))
+
+
+# The schema in words, since torch before 2.6 reads no postponed annotations. A second import replaces the first one's.
+dequantize = torch.library.custom_op(
+    "weight_readers_gguf::dequantize",
+    _dequantize,
+    mutates_args=(),
+    device_types=("cpu", "cuda"),
+    schema="(Tensor packed, int ggml_type, ScalarType dtype) -> Tensor",
+)
+"""``dequantize(packed, ggml_type, dtype)``: `weight_readers_gguf.dequant.dequantize` by its best backend.
+
+``packed`` is uint8 ``[..., row_bytes]``, ``ggml_type`` an id; the same as ``torch.ops.weight_readers_gguf.dequantize``.
+"""
+dequantize.register_fake(_shape_only)
