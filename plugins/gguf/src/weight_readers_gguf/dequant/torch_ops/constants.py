@@ -14,6 +14,18 @@ from weight_readers_gguf.dequant import tables
 
 
 @cache
+def shifts(each: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """By how much to shift, as a tensor ``[len(each)]``."""
+    return _tensor(np.array(each), device).to(dtype)
+
+
+@cache
+def powers_of_three(device: torch.device) -> Tensor:
+    """1, 3, 9, 27, 81: uint8 ``[5, 1]``."""
+    return _tensor(np.array([[1], [3], [9], [27], [81]], np.uint8), device)
+
+
+@cache
 def grid(type_name: str, device: torch.device) -> Tensor:
     """Codebook entries as bytes: int64 ``[entries]``, of the types with entries of four elements int32."""
     codes = tables.grid(type_name).astype(np.int8)

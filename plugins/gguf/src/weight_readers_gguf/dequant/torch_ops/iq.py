@@ -11,7 +11,10 @@ import torch
 from torch import Tensor
 
 from weight_readers_gguf.dequant.torch_ops import constants
-from weight_readers_gguf.dequant.torch_ops.bits import field, half, look_up, put
+from weight_readers_gguf.dequant.torch_ops.bits import BITS, NIBBLES, PAIRS, field, half, look_up, parts, put
+
+SEVENS = (0, 7, 14, 21)
+TRIPLES = (0, 3, 6, 9)
 
 
 def iq2_xxs(blocks: Tensor, out: Tensor) -> None:
@@ -21,8 +24,8 @@ def iq2_xxs(blocks: Tensor, out: Tensor) -> None:
     """
     packed = field(blocks, 2, 64).view(-1, 8, 8)
     signs, scale = _signs_and_scale(packed[:, :, 4:].reshape(-1, 32))
-    entries = look_up(constants.grid("IQ2_XXS", blocks.device), packed[:, :, :4])
-    _put_signed(out, entries.view(-1, 32), signs, _halved(half(blocks, 0), scale, 0.25))
+    entries = look_up(constants.grid("IQ2_XXS", blocks.device), packed[:, :, :4]).flatten(1)
+    put(out, _signed(entries, signs), _halved(half(blocks, 0), scale, 0.25))
 
 
 def iq2_xs(blocks: Tensor, out: Tensor) -> None:
@@ -30,18 +33,18 @@ def iq2_xs(blocks: Tensor, out: Tensor) -> None:
 
     ``d * (0.5 + scale) * 0.25 * entry``, scales of four bits and of 16 elements.
     """
-    packed = field(blocks, 2, 64, torch.int16).to(torch.int32)
+    packed = field(blocks, 2, 64, torch.int16)
     signs = look_up(constants.even_signs(blocks.device), (packed >> 9) & 0x7F)
     entries = look_up(constants.grid("IQ2_XS", blocks.device), packed & 0x1FF)
-    _put_signed(out, entries, signs, _halved(half(blocks, 0), _nibbles(field(blocks, 66, 8)), 0.25))
+    put(out, _signed(entries, signs), _halved(half(blocks, 0), _nibbles(blocks, 66, 8), 0.25))
 
 
 def iq2_s(blocks: Tensor, out: Tensor) -> None:
     """``half d; u8 qs[32], signs[32], qh[8], scales[8]``: as ``IQ2_XS``, indices of ten bits, signs of eight."""
     signs = look_up(constants.signs(blocks.device), field(blocks, 34, 32))
-    index = _with_high_bits(field(blocks, 2, 32), field(blocks, 66, 8), (0, 2, 4, 6), 0x03)
+    index = _index(field(blocks, 2, 32), parts(field(blocks, 66, 8), PAIRS, 0x03))
     entries = look_up(constants.grid("IQ2_S", blocks.device), index)
-    _put_signed(out, entries, signs, _halved(half(blocks, 0), _nibbles(field(blocks, 74, 8)), 0.25))
+    put(out, _signed(entries, signs), _halved(half(blocks, 0), _nibbles(blocks, 74, 8), 0.25))
 
 
 def iq3_xxs(blocks: Tensor, out: Tensor) -> None:
@@ -51,7 +54,7 @@ def iq3_xxs(blocks: Tensor, out: Tensor) -> None:
     """
     signs, scale = _signs_and_scale(field(blocks, 66, 32))
     entries = look_up(constants.grid("IQ3_XXS", blocks.device), field(blocks, 2, 64))
-    _put_signed(out, entries.view(torch.int64), signs, _halved(half(blocks, 0), scale, 0.5))
+    put(out, _signed(entries.view(torch.int64), signs), _halved(half(blocks, 0), scale, 0.5))
 
 
 def iq3_s(blocks: Tensor, out: Tensor) -> None:
@@ -60,10 +63,9 @@ def iq3_s(blocks: Tensor, out: Tensor) -> None:
     ``d * (1 + 2 * scale) * entry``, scales of four bits and of 32 elements.
     """
     signs = look_up(constants.signs(blocks.device), field(blocks, 74, 32))
-    index = _with_high_bits(field(blocks, 2, 64), field(blocks, 66, 8), tuple(range(8)), 0x01)
+    index = _index(field(blocks, 2, 64), parts(field(blocks, 66, 8), BITS, 0x01))
     entries = look_up(constants.grid("IQ3_S", blocks.device), index)
-    scale = half(blocks, 0) * (_nibbles(field(blocks, 106, 4)) * 2 + 1)
-    _put_signed(out, entries.view(torch.int64), signs, scale)
+    put(out, _signed(entries.view(torch.int64), signs), _odd(half(blocks, 0), _nibbles(blocks, 106, 4)))
 
 
 def iq1_s(blocks: Tensor, out: Tensor) -> None:
@@ -71,11 +73,9 @@ def iq1_s(blocks: Tensor, out: Tensor) -> None:
 
     qh has three bits of four indices, three of the scale, and the sign of the delta, for 32 elements.
     """
-    high = field(blocks, 34, 16, torch.int16).to(torch.int32)
-    below = ((high & 0x8000) >> 4).view(-1, 8, 1)
-    index = _with_high_bits(field(blocks, 2, 32), high, (0, 3, 6, 9), 0x07).view(-1, 8, 4) | below
-    scale = half(blocks, 0) * (((high >> 12) & 0x07) * 2 + 1)
-    _put_eighths(out, index.view(-1, 32), scale)
+    high = field(blocks, 34, 16, torch.int16)
+    above = parts(high, TRIPLES, 0x07) | ((high >> 12) & 0x08).unsqueeze(2)
+    _put_eighths(out, _index(field(blocks, 2, 32), above), _odd(half(blocks, 0), (high >> 12) & 0x07))
 
 
 def iq1_m(blocks: Tensor, out: Tensor) -> None:
@@ -84,49 +84,44 @@ def iq1_m(blocks: Tensor, out: Tensor) -> None:
     Four bits of qh have three of an index and the sign of the delta. scales are four u16 of four scales of three
     bits, and four bits of the float16 d in the highest.
     """
-    scales = field(blocks, 48, 8, torch.int16).to(torch.int32)
-    parts = [(scales[:, at : at + 1] & 0xF000) >> (12 - 4 * at) for at in range(4)]
-    bits = parts[0] | parts[1] | parts[2] | parts[3]
-    whole = bits.to(torch.int16).view(torch.float16).to(torch.float32)
-    index = _with_high_bits(field(blocks, 0, 32), field(blocks, 32, 16), (0, 4), 0x0F)
-    small = torch.stack([(scales >> shift) & 0x07 for shift in (0, 3, 6, 9)], dim=2).view(-1, 16)
-    _put_eighths(out, index, whole * (small * 2 + 1))
+    scales = field(blocks, 48, 8, torch.int16)
+    nibbles = parts(field(blocks, 48, 8), NIBBLES, 0x0F).view(-1, 4, 4)[:, :, 3]
+    halves = (nibbles[:, 0::2] | (nibbles[:, 1::2] << 4)).contiguous().view(torch.float16)
+    scale = _odd(halves.to(torch.float32), parts(scales, TRIPLES, 0x07).flatten(1))
+    _put_eighths(out, _index(field(blocks, 0, 32), parts(field(blocks, 32, 16), NIBBLES, 0x0F)), scale)
 
 
-def _put_signed(out: Tensor, entries: Tensor, signs: Tensor, scale: Tensor) -> None:
-    """Write the entries (int64 of eight magnitudes, ``[n, 32]``), negated where ``signs`` has 0xFF."""
-    # Two's complement, byte by byte: flip, and take away -1.
-    codes = (entries ^ signs).view(torch.int8).sub_(signs.view(torch.int8))
-    groups = scale.shape[1]
-    put(out.view(-1, groups, 256 // groups), codes, scale.unsqueeze(2))
+def _signed(entries: Tensor, signs: Tensor) -> Tensor:
+    """Words of magnitudes, negated where the words ``signs`` have 0xFF: in two's complement, flip and take away -1."""
+    return (entries ^ signs).view(torch.int8).sub_(signs.view(torch.int8))
 
 
 def _put_eighths(out: Tensor, index: Tensor, scale: Tensor) -> None:
     """Write entry plus delta: both are whole eighths, and an eighth of the scale is exact."""
-    codes = look_up(constants.grid_with_delta("IQ1_S", out.device), index)
-    groups = scale.shape[1]
-    put(out.view(-1, groups, 256 // groups), codes, (scale * 0.125).unsqueeze(2))
+    put(out, look_up(constants.grid_with_delta("IQ1_S", out.device), index), scale * 0.125)
 
 
-def _with_high_bits(low: Tensor, high: Tensor, shifts: tuple[int, ...], mask: int) -> Tensor:
-    """Indices: a byte of ``low``, and above it some bits of ``high``, which has those of ``len(shifts)`` bytes."""
-    high = high.to(torch.int32)
-    above = torch.stack([(high >> shift) & mask for shift in shifts], dim=2)
-    return above.view(low.shape).bitwise_left_shift_(8).bitwise_or_(low)
+def _index(low: Tensor, high: Tensor) -> Tensor:
+    """Bytes ``[n, k]`` and the bits above them, of as many elements: int16 ``[n, k]``."""
+    return high.to(torch.int16).view(low.shape).bitwise_left_shift_(8).bitwise_or_(low)
 
 
 def _signs_and_scale(packed: Tensor) -> tuple[Tensor, Tensor]:
     """Eight u32 of four codes of signs and a scale above: words of 0xFF where negative ``[n, 32]``, and ``[n, 8]``."""
     both = packed.view(torch.int32)
-    codes = torch.stack([(both >> shift) & 0x7F for shift in (0, 7, 14, 21)], dim=2)
-    return look_up(constants.even_signs(packed.device), codes).view(-1, 32), (both >> 28) & 0x0F
+    signs = look_up(constants.even_signs(packed.device), parts(both, SEVENS, 0x7F))
+    return signs.flatten(1), (both >> 28) & 0x0F
 
 
-def _nibbles(packed: Tensor) -> Tensor:
-    """Two codes of four bits to a byte, the low one first: ``[n, 2 * bytes]``."""
-    return torch.stack([packed & 0x0F, packed >> 4], dim=2).view(packed.shape[0], -1)
+def _nibbles(blocks: Tensor, at: int, nbytes: int) -> Tensor:
+    """Codes of four bits, the low one of a byte first: ``[n, 2 * nbytes]``."""
+    return parts(field(blocks, at, nbytes), NIBBLES, 0x0F).flatten(1)
 
 
 def _halved(scale: Tensor, small: Tensor, factor: float) -> Tensor:
     # Not ``small + 0.5``, which has torch's default dtype.
     return scale * small.to(torch.float32).add_(0.5) * factor
+
+
+def _odd(scale: Tensor, small: Tensor) -> Tensor:
+    return scale * (small * 2 + 1)

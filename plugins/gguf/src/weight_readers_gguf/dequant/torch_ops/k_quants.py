@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from weight_readers_gguf.dequant.torch_ops.bits import centred, field, half, pick, put, words
+from weight_readers_gguf.dequant.torch_ops.bits import BITS, NIBBLES, PAIRS, centred, field, half, planes, put
 
 
 def q2_k(blocks: Tensor, out: Tensor) -> None:
@@ -17,12 +17,9 @@ def q2_k(blocks: Tensor, out: Tensor) -> None:
 
     32 bytes of qs hold 128 elements: 32 in their lowest two bits, the next 32 in the next two, and so on.
     """
-    scales, quants = field(blocks, 0, 16), words(blocks, 16, 64)
-    scale = (half(blocks, 80) * (scales & 0x0F)).view(-1, 2, 4, 2, 1)
-    minimum = (half(blocks, 82) * (scales >> 4)).neg_().view(-1, 2, 4, 2, 1)
-    target = out.view(-1, 2, 4, 2, 16)
-    for at in range(4):
-        put(target[:, :, at], pick(quants, 2 * at, 0x03), scale[:, :, at], minimum[:, :, at])
+    scales = field(blocks, 0, 16)
+    minimum = (half(blocks, 82) * (scales >> 4)).neg_()
+    put(out, planes(blocks, 16, 64, 32, PAIRS, 0x03), half(blocks, 80) * (scales & 0x0F), minimum)
 
 
 def q3_k(blocks: Tensor, out: Tensor) -> None:
@@ -30,13 +27,9 @@ def q3_k(blocks: Tensor, out: Tensor) -> None:
 
     qs as in ``Q2_K``; the third bit of element i is bit ``i / 32`` of ``hmask[i % 32]``.
     """
-    mask, quants = words(blocks, 0, 32), words(blocks, 32, 64, 2, 4)
-    third = torch.stack([mask, mask >> 4], dim=1)
-    scale = (half(blocks, 108) * (_sixteen_scales(field(blocks, 96, 12)) - 32)).view(-1, 2, 4, 2, 1)
-    target = out.view(-1, 2, 4, 2, 16)
-    for at in range(4):
-        codes = pick(quants, 2 * at, 0x03).bitwise_or_(pick(third, at, 0x01) << 2)
-        put(target[:, :, at], centred(codes, 4), scale[:, :, at])
+    third = planes(blocks, 0, 32, 32, BITS, 0x01).bitwise_left_shift_(2)
+    codes = planes(blocks, 32, 64, 32, PAIRS, 0x03).bitwise_or_(third)
+    put(out, centred(codes, 4), half(blocks, 108) * (_sixteen_scales(field(blocks, 96, 12)) - 32))
 
 
 def q4_k(blocks: Tensor, out: Tensor) -> None:
@@ -44,10 +37,7 @@ def q4_k(blocks: Tensor, out: Tensor) -> None:
 
     32 bytes of qs hold 64 elements: 32 in their low four bits, then 32 in the high ones.
     """
-    scale, minimum = _scales_and_minimums(blocks)
-    quants, target = words(blocks, 16, 128, 4, 4), out.view(-1, 4, 2, 32)
-    for at in range(2):
-        put(target[:, :, at], pick(quants, 4 * at, 0x0F), scale[:, :, at], minimum[:, :, at])
+    put(out, planes(blocks, 16, 128, 32, NIBBLES, 0x0F), *_scales_and_minimums(blocks))
 
 
 def q5_k(blocks: Tensor, out: Tensor) -> None:
@@ -55,13 +45,8 @@ def q5_k(blocks: Tensor, out: Tensor) -> None:
 
     That of element i is bit ``i / 32`` of ``qh[i % 32]``.
     """
-    scale, minimum = _scales_and_minimums(blocks)
-    high, quants = words(blocks, 16, 32), words(blocks, 48, 128, 4, 4)
-    fifth = torch.stack([high, high >> 2, high >> 4, high >> 6], dim=1)
-    target = out.view(-1, 4, 2, 32)
-    for at in range(2):
-        codes = pick(quants, 4 * at, 0x0F).bitwise_or_(pick(fifth, at, 0x01) << 4)
-        put(target[:, :, at], codes, scale[:, :, at], minimum[:, :, at])
+    fifth = planes(blocks, 16, 32, 32, BITS, 0x01).bitwise_left_shift_(4)
+    put(out, planes(blocks, 48, 128, 32, NIBBLES, 0x0F).bitwise_or_(fifth), *_scales_and_minimums(blocks))
 
 
 def q6_k(blocks: Tensor, out: Tensor) -> None:
@@ -70,26 +55,22 @@ def q6_k(blocks: Tensor, out: Tensor) -> None:
     64 bytes of ql and 32 of qh hold 128 elements: the low four bits of ql 64 of them, then the high four bits;
     32 bytes of qh hold the two bits above of 32 elements in their lowest two bits, and so on.
     """
-    low, high = words(blocks, 0, 128, 2, 2, 4), words(blocks, 128, 64, 2, 4)
-    scale = (half(blocks, 208) * field(blocks, 192, 16, torch.int8)).view(-1, 2, 4, 2, 1)
-    target = out.view(-1, 2, 4, 2, 16)
-    for at in range(4):
-        codes = pick(low[:, :, at % 2], at // 2 * 4, 0x0F).bitwise_or_(pick(high, 2 * at, 0x03) << 4)
-        put(target[:, :, at], centred(codes, 32), scale[:, :, at])
+    above = planes(blocks, 128, 64, 32, PAIRS, 0x03).bitwise_left_shift_(4)
+    codes = planes(blocks, 0, 128, 64, NIBBLES, 0x0F).bitwise_or_(above)
+    put(out, centred(codes, 32), half(blocks, 208) * field(blocks, 192, 16, torch.int8))
 
 
 def _scales_and_minimums(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """Of ``Q4_K`` and ``Q5_K``, times their float16: ``[n, 4, 2, 1]`` each, the minimums negated.
+    """Of ``Q4_K`` and ``Q5_K``, times their float16: ``[n, 8]`` each, the minimums negated.
 
-    Eight of six bits each: 0-3 in bytes 0-3 (minimums 4-7), 4-7 in the low (high) four bits of bytes 8-11, and
-    their two bits above in the highest of bytes 0-3 (4-7). Source: ``get_scale_min_k4``.
+    Of six bits each: 0-3 in bytes 0-3 (minimums 4-7), 4-7 in the low (high) four bits of bytes 8-11, and their two
+    bits above in the highest of bytes 0-3 (4-7). Source: ``get_scale_min_k4``.
     """
     packed = field(blocks, 4, 12)
     first, second, rest = packed[:, :4], packed[:, 4:8], packed[:, 8:]
     scales = torch.cat([first & 0x3F, (rest & 0x0F) | ((first >> 2) & 0x30)], dim=1)
     minimums = torch.cat([second & 0x3F, (rest >> 4) | ((second >> 2) & 0x30)], dim=1)
-    scale, minimum = half(blocks, 0) * scales, (half(blocks, 2) * minimums).neg_()
-    return scale.view(-1, 4, 2, 1), minimum.view(-1, 4, 2, 1)
+    return half(blocks, 0) * scales, (half(blocks, 2) * minimums).neg_()
 
 
 def _sixteen_scales(packed: Tensor) -> Tensor:
