@@ -252,16 +252,18 @@ def test_more_than_8_dimensions_are_refused(tmp_path: Path, rank: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "dims", [(2**63,), (2**32, 2**31), (2**32, 2**32), (2**16,) * 4, (0, 2**63), (2**64 - 1, 2**64 - 1, 0)]
+    "dims", [(2**60,), (2**63,), (2**32, 2**31), (2**32, 2**32), (2**16,) * 4, (0, 2**60), (2**64 - 1, 2**64 - 1, 0)]
 )
-def test_shapes_whose_elements_cannot_be_counted_are_refused(tmp_path: Path, dims: tuple[int, ...]) -> None:
+def test_shapes_that_no_tensor_can_have_are_refused_even_without_elements(
+    tmp_path: Path, dims: tuple[int, ...]
+) -> None:
     error = refusal(tmp_path, one_tensor(*dims, type_id=24))
     assert ShapeError in {type(each) for each in error.problems}
 
 
-def test_elements_that_can_be_counted_in_bytes_that_cannot_are_refused(tmp_path: Path) -> None:
-    error = refusal(tmp_path, one_tensor(2**62, type_id=28))
-    assert (TruncatedFileError, f"{2**65 + 64} bytes") == (type(error), error.expected)
+def test_a_shape_that_a_tensor_may_have_and_the_file_does_not_hold_is_refused(tmp_path: Path) -> None:
+    error = refusal(tmp_path, one_tensor(2**60 - 1, type_id=28))
+    assert (TruncatedFileError, f"{2**63 - 8 + 64} bytes") == (type(error), error.expected)
 
 
 @pytest.mark.parametrize(("inner", "type_id", "name"), [(31, 2, "Q4_0"), (33, 8, "Q8_0"), (128, 12, "Q4_K")])

@@ -17,6 +17,8 @@ MAX_DEPTH = 4
 """Arrays within arrays. llama.cpp reads none at all."""
 MAX_DIMS = 8
 """ggml has 4; convolutions over time have 5 (leejet/stable-diffusion.cpp#1759)."""
+MAX_ELEMENTS = 1 << 60
+"""Sizes of 0 counted as 1: in 8 bytes each they can be addressed, so that torch can make the shape of any tensor."""
 MAX_ALIGNMENT = 1 << 20
 MAX_PROBLEMS = 100
 """Problems collected per file before reading its header stops."""

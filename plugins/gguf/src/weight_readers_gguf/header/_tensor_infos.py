@@ -60,12 +60,12 @@ def read_info(window: Window, problems: list[CheckpointError]) -> TensorInfo:
 
 
 def _shape_problems(path: str, name: str, shape: tuple[int, ...], type_id: int) -> Iterator[CheckpointError]:
-    if math.prod(max(1, size) for size in shape) >= 1 << 63:
+    if math.prod(max(1, size) for size in shape) >= limits.MAX_ELEMENTS:
         yield ShapeError(
-            "more elements than can be counted",
+            "more elements than any memory holds",
             path=path,
             tensor=name,
-            expected="a product of the dimensions below 2^63",
+            expected="a product of the dimensions below 2^60",
             found=list(shape),
         )
     type_ = TYPES.get(type_id)
