@@ -97,10 +97,10 @@ def by_ggml(path: Path) -> Seen | None:
     if not context:
         return None
     try:
-        metadata = {c.gguf_get_key(context, i).decode(): _value(c, context, i) for i in range(c.gguf_get_n_kv(context))}
+        metadata = {_text(c.gguf_get_key(context, i)): _value(c, context, i) for i in range(c.gguf_get_n_kv(context))}
         start = c.gguf_get_data_offset(context)
         tensors = {
-            c.gguf_get_tensor_name(context, i).decode(): (
+            _text(c.gguf_get_tensor_name(context, i)): (
                 _shape(c, context, i),
                 c.gguf_get_tensor_type(context, i),
                 start + c.gguf_get_tensor_offset(context, i),
@@ -111,6 +111,10 @@ def by_ggml(path: Path) -> Seen | None:
         return Seen(c.gguf_get_version(context), c.gguf_get_alignment(context), metadata, tensors)
     finally:
         c.gguf_free(context)
+
+
+def _text(raw: bytes) -> str:
+    return raw.decode("utf-8", "backslashreplace")
 
 
 def _shape(c: Any, context: int, index: int) -> tuple[int, ...]:
@@ -126,13 +130,13 @@ def without_outer_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
 def _value(c: Any, context: int, index: int) -> Any:
     kind = c.gguf_get_kv_type(context, index)
     if kind == VALUE_TYPES["STRING"][0]:
-        return c.gguf_get_val_str(context, index).decode("utf-8", "backslashreplace")
+        return _text(c.gguf_get_val_str(context, index))
     if kind != VALUE_TYPES["ARRAY"][0]:
         return ctypes.cast(c.gguf_get_val_data(context, index), ctypes.POINTER(_C_TYPES[kind])).contents.value
     item, count = c.gguf_get_arr_type(context, index), c.gguf_get_arr_n(context, index)
     if item == VALUE_TYPES["STRING"][0]:
         texts = [c.gguf_get_arr_str(context, index, i) for i in range(count)]
-        return [text.decode("utf-8", "backslashreplace") for text in texts]
+        return [_text(text) for text in texts]
     data = ctypes.cast(c.gguf_get_arr_data(context, index), ctypes.POINTER(_C_TYPES[item]))
     return data[:count] if count else []
 
