@@ -164,8 +164,8 @@ class TestTheReport:
         file = write(tmp_path / "r.gguf", types, shapes)
         report = fill(prepare_module(on_meta(), file), delivered(types, shapes))
         assert str(report).splitlines() == [
-            f"7 tensors of {file}: {_sum(types, shapes)} in the file, 12.1 KiB in the model",
-            "  packed      4 tensors, 11.5 KiB (2 Q8_0, 1 Q4_0, 1 Q5_1)",
+            f"7 tensors of {file}: {_sum(types, shapes)} in the file, 9.6 KiB in the model",
+            "  packed      4 tensors, 8.9 KiB (2 Q8_0, 1 Q4_0, 1 Q5_1)",
             "  plain       1 tensor, 384 B (1 F32)",
             "  dequantized 1 tensor, 256 B (1 Q8_0)",
             f"    norm.weight (Q8_0): {report.placements[1].reason}",

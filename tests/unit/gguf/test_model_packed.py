@@ -160,11 +160,15 @@ class TestWhatWasTheWeight:
             torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
 
     @pytest.mark.parametrize(
-        "write", [lambda w: w.data, lambda w: w.zero_(), lambda w: nn.init.ones_(w), lambda w: torch.zeros(1).set_(w)]
+        "write", [lambda w: w.data, lambda w: w.zero_(), lambda w: nn.init.ones_(w), lambda w: torch.relu_(w)]
     )
     def test_refuses_what_would_write_to_it(self, linear: PackedLinear, write: Any) -> None:
         with pytest.raises(TypeError, match="would write to a packed weight"):
             write(linear.weight)
+
+    def test_can_be_the_source_of_a_write(self, linear: PackedLinear) -> None:
+        target = torch.zeros(ROWS, COLUMNS).copy_(linear.weight)
+        torch.testing.assert_close(target, dense("Q4_K"), rtol=0, atol=0, equal_nan=True)
 
     def test_cannot_be_replaced(self, linear: PackedLinear) -> None:
         with pytest.raises(TypeError, match="packed as Q4_K and cannot be set"):

@@ -96,7 +96,7 @@ class PackedLayer(nn.Module):
         )
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> PackedLayer:
-        super()._apply(fn, recurse)
+        super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         with torch.device("cpu"):
             self.compute_dtype = fn(torch.empty(0, dtype=self.compute_dtype)).dtype
         return self
@@ -111,7 +111,7 @@ class PackedLayer(nn.Module):
         return plain if base is None else (_rebuild, (base,), plain[2])
 
 
-class PackedLinear(PackedLayer, nn.Linear):
+class PackedLinear(PackedLayer, nn.Linear):  # type: ignore[misc]
     """A linear layer that dequantizes its weight to the dtype of ``x`` for each call.
 
     ``forward``: ``x`` ``[..., in_features]`` -> ``[..., out_features]`` in the dtype of ``x`` (of autocast where it
@@ -134,7 +134,7 @@ class PackedLinear(PackedLayer, nn.Linear):
         return low_rank.detach(self)
 
 
-class PackedEmbedding(PackedLayer, nn.Embedding):
+class PackedEmbedding(PackedLayer, nn.Embedding):  # type: ignore[misc]
     """An embedding that gathers packed rows and dequantizes only those, to ``compute_dtype``.
 
     ``forward``: ``input`` integers ``[...]`` -> ``[..., embedding_dim]``.

@@ -72,8 +72,8 @@ def _entry(tensor: GGUFTensor, slots: Mapping[str, Slot], rules: Rules, islands:
         return Entry(tensor=tensor, how=How.IGNORED, reason="left out by rename")
     slot = slots.get(target)
     if slot is None:
-        reason = f"the model has no parameter {target!r}"
-        return Entry(tensor=tensor, how=How.IGNORED, target=target, reason=reason, unexpected=True)
+        stray = f"the model has no parameter {target!r}"
+        return Entry(tensor=tensor, how=How.IGNORED, target=target, reason=stray, unexpected=True)
     island = slot in islands
     how, reason = _how(tensor, slot, rules, island)
     return Entry(

@@ -69,5 +69,5 @@ class QKVRows:
             return tensor
         queries = self.heads // self.groups * self.head_dim
         grouped = tensor.reshape(self.groups, queries + 2 * self.head_dim, *tensor.shape[1:])
-        parts = grouped.split([queries, self.head_dim, self.head_dim], dim=1)
+        parts = torch.split(grouped, [queries, self.head_dim, self.head_dim], dim=1)
         return torch.cat([part.reshape(-1, *tensor.shape[1:]) for part in parts])

@@ -37,7 +37,9 @@ class _Kept:
         self.module = module
         self.kind = type(module)
         self.attributes: dict[str, Any] = {**vars(module)}
-        self.held = [(held, {**held}) for held in (module._parameters, module._buffers)]
+        self.held: list[tuple[dict[str, Any], dict[str, Any]]] = [
+            (held, {**held}) for held in (module._parameters, module._buffers)
+        ]
 
     def restore(self) -> None:
         self.module.__class__ = self.kind

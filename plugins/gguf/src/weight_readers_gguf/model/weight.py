@@ -72,10 +72,10 @@ class PackedWeight:
     def __torch_function__(
         cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        name = getattr(func, "__name__", "")
-        if _writes(name):
+        name, kwargs = getattr(func, "__name__", ""), kwargs or {}
+        if isinstance(kwargs.get("out"), cls) or (_writes(name) and args and isinstance(args[0], cls)):
             raise TypeError(_refusal(name))
-        args, kwargs = tree_map(lambda a: a.dequantize() if isinstance(a, cls) else a, (args, kwargs or {}))
+        args, kwargs = tree_map(lambda a: a.dequantize() if isinstance(a, cls) else a, (args, kwargs))
         return func(*args, **kwargs)
 
     # Python looks for these on the class, past `__getattr__`; a tensor as the left operand finds `__torch_function__`.
