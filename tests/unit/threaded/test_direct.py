@@ -11,12 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from support.files import write_tensors
 from support.measure import PAGE, cached_bytes, descriptors, evict
 from support.tensors import bits, noise
 
 from weight_readers import UnreadableFileError
-from weight_readers_files import State
+from weight_readers_files import FilePlan, State, Wanted
 from weight_readers_threaded import direct
 from weight_readers_threaded.direct import SCRATCH_BYTES, Opener, cached_fraction, open_direct
 from weight_readers_threaded.files import OpenFile, read_all
@@ -77,8 +78,13 @@ def test_any_bytes_are_read_whatever_their_alignment(path: Path, offset: int, si
     assert CONTENT[offset : offset + sum(sizes)] == b"".join(buffers)
 
 
+def whole(path: Path, state: State | None = None) -> FilePlan:
+    """All of the file as one tensor."""
+    return FilePlan(str(path), state, [Wanted("a", torch.uint8, (SIZE,), None, ((0, SIZE),), 0, SIZE, SIZE)], False)
+
+
 def opened(path: Path, mode: str) -> OpenFile:
-    opener = Opener(mode, {str(path): State.of(path.stat())}, {str(path): (0, SIZE)})
+    opener = Opener(mode, [whole(path, State.of(path.stat()))])
     file = opener.open(str(path))
     file.close()
     return file
@@ -135,7 +141,7 @@ def test_auto_falls_back_with_one_word_in_the_log(
     path: Path, no_direct_reads: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(direct, "cached_fraction", lambda *args: 0.0)
-    opener = Opener("auto", {str(path): None}, {str(path): (0, SIZE)})
+    opener = Opener("auto", [whole(path)])
     with caplog.at_level(logging.WARNING, "weight_readers.threaded"):
         for _ in range(3):
             file = opener.open(str(path))

@@ -8,11 +8,11 @@ import errno
 import logging
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from weight_readers import UnreadableFileError
-from weight_readers_files import State
+from weight_readers_files import FilePlan, State
 from weight_readers_threaded.files import OpenFile, buffered, unreadable
 from weight_readers_threaded.memory import copy, private
 
@@ -28,32 +28,37 @@ _scratch = threading.local()
 
 
 class Opener:
-    """Opens files for ``direct_io`` ``off``, ``on`` or ``auto``; ``spans`` bound the bytes to come, ``(begin, end)``.
+    """Opens files for ``direct_io`` ``off``, ``on`` or ``auto``, as ``plans`` want them read.
 
-    ``on`` raises UnreadableFileError where the file system has no direct reads. ``auto`` takes them for what is
-    not cached, and says so in the log, once, where it cannot.
+    Of a file that is wanted in part no more is read than that: the kernel's read-ahead, which takes megabytes behind
+    each range, is turned off. ``on`` raises UnreadableFileError where the file system has no direct reads. ``auto``
+    takes them for what is not cached, and says so in the log, once, where it cannot.
     """
 
-    def __init__(self, mode: str, states: Mapping[str, State | None], spans: Mapping[str, tuple[int, int]]) -> None:
+    def __init__(self, mode: str, plans: Sequence[FilePlan]) -> None:
         self._mode = mode
-        self._states = states
-        self._spans = spans
+        self._plans = {plan.path: plan for plan in plans}
         self._warned = False
 
     def open(self, path: str) -> OpenFile:
         if self._mode == "on" or (self._mode == "auto" and self._is_cold(path)):
             return self._direct(path)
-        return OpenFile(path, self._states[path])
+        return self._buffered(path)
+
+    def _buffered(self, path: str) -> OpenFile:
+        plan = self._plans[path]
+        return OpenFile(path, plan.state, exact=plan.partial)
 
     def _is_cold(self, path: str) -> bool:
-        cached = cached_fraction(path, *self._spans[path])
+        wanted = self._plans[path].wanted
+        cached = cached_fraction(path, wanted[0].begin, max(each.end for each in wanted))
         if cached is None:
             self._warn(path, "the kernel does not tell what is cached")
         return cached is not None and cached <= _MOSTLY_CACHED
 
     def _direct(self, path: str) -> OpenFile:
         try:
-            return open_direct(path, self._states[path])
+            return open_direct(path, self._plans[path].state)
         except UnreadableFileError as error:
             cause = error.__cause__
             if not isinstance(cause, OSError) or cause.errno != errno.EINVAL:
@@ -62,7 +67,7 @@ class Opener:
                 what, fix = "the file system has no direct reads", "Pass direct_io='off' or 'auto'"
                 raise UnreadableFileError(what, path=path, found=error.found, fix=fix) from cause
         self._warn(path, "the file system has no direct ones")
-        return OpenFile(path, self._states[path])
+        return self._buffered(path)
 
     def _warn(self, path: str, why: str) -> None:
         if not self._warned:

@@ -8,6 +8,7 @@ import os
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 
 from weight_readers import FileChangedError, TruncatedFileError, UnreadableFileError
 from weight_readers_files import State
@@ -22,10 +23,11 @@ class OpenFile:
     """One descriptor for all threads: ``preadv`` has no position to share.
 
     ``expected`` is the state in which the header was read. A file that was written to since is refused when it is
-    opened and after every request; one that was replaced by rename goes on being read in its old form.
+    opened and after every request; one that was replaced by rename goes on being read in its old form. With
+    ``exact`` no read pulls in more of the file than it asks for.
     """
 
-    def __init__(self, path: str, expected: State | None = None, *, direct: bool = False) -> None:
+    def __init__(self, path: str, expected: State | None = None, *, direct: bool = False, exact: bool = False) -> None:
         self.path = path
         self.direct = direct
         self.fd = _open(path, os.O_DIRECT if direct else 0)
@@ -35,6 +37,9 @@ class OpenFile:
         except BaseException:
             self.close()
             raise
+        if exact and hasattr(os, "posix_fadvise"):
+            with suppress(OSError):  # advice
+                os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_RANDOM)
 
     def _now(self) -> State:
         return State.of(os.fstat(self.fd))

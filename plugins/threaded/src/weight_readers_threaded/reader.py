@@ -85,7 +85,7 @@ class ThreadedReader:
         self, plans: Sequence[FilePlan], device: torch.device, on_progress: Progress | None
     ) -> Iterator[tuple[str, torch.Tensor]]:
         loads = fresh_loads(plans, device)
-        limit = self._options.max_in_flight_bytes if device.type == "cpu" else IN_FLIGHT_BYTES
+        limit = _for_tensors(self._options.max_in_flight_bytes) if device.type == "cpu" else IN_FLIGHT_BYTES
         stats = ReadStats(bytes_wanted=_bytes_wanted(plans))
         with self._engine(plans, loads, limit) as engine:
             index = 0
@@ -132,14 +132,15 @@ class ThreadedReader:
     def _engine(self, plans: Sequence[FilePlan], loads: Sequence[Load], limit: int) -> Engine:
         places = [place for load in loads for place in load.places]
         jobs = requests(places, chunk_bytes=self._options.chunk_bytes, joined_bytes=limit)
-        opener = direct.Opener(
-            self._options.direct_io,
-            {plan.path: plan.state for plan in plans},
-            {plan.path: (plan.wanted[0].begin, max(wanted.end for wanted in plan.wanted)) for plan in plans},
-        )
+        opener = direct.Opener(self._options.direct_io, plans)
         threads = self._options.threads(len(jobs))
         _log.debug("%d tensors in %d requests by %d threads", len(loads), len(jobs), threads)
         return Engine(jobs, places, threads=threads, limit=limit, read=direct.read, open_file=opener.open)
+
+
+def _for_tensors(in_flight: int) -> int:
+    """What tensors may take of the bytes in flight: threads and the memory between tensors need some, too."""
+    return max(in_flight - MIB, in_flight // 2)
 
 
 def _fill(engine: Engine, loads: Sequence[IntoLoad], bytes_wanted: int, on_progress: Progress | None) -> ReadStats:

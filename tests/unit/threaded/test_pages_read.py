@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a read pulls from disk into the page cache: exactly the pages of what is wanted."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+from support.files import entry, write_safetensors, write_tensors
+from support.measure import check_cached, evict, pages_spanned
+from support.tensors import noise
+
+from weight_readers import TensorSlice
+from weight_readers_threaded.reader import ThreadedReader
+
+MIB = 1 << 20
+
+
+@pytest.mark.parametrize("threads", [1, 4])
+def test_a_filter_brings_in_the_pages_of_what_it_takes_and_no_others(tmp_path: Path, threads: int) -> None:
+    block = noise(3 * MIB + 101)
+    size, count = len(block), 20
+    header = {f"t{i:02}": entry("U8", [size], i * size, (i + 1) * size) for i in range(count)}
+    path = write_safetensors(tmp_path / "many.safetensors", header, block * count)
+    # Several requests one after the other in the file: to the kernel that looks like somebody who will go on.
+    reader = ThreadedReader(num_threads=threads, chunk_bytes=MIB)
+    meta = reader.read_meta([path])
+    wanted = {"t03", "t11", "t12"}
+    evict(path)
+    targets = {name: torch.empty(size, dtype=torch.uint8) for name in wanted}
+    reader.read_into([path], targets)
+    pages = (pages_spanned(meta[name].offset, meta[name].offset + size) for name in wanted)
+    check_cached(path, set().union(*pages))
+
+
+def test_a_slice_brings_in_the_pages_of_its_rows_and_no_others(tmp_path: Path) -> None:
+    path = write_tensors(tmp_path / "m.safetensors", {"x": ("F32", [1024, 8192], noise(MIB) * 32)})
+    reader = ThreadedReader()
+    offset = reader.read_meta([path])["x"].offset
+    evict(path)
+    ((_, tensor),) = reader.iter_weights([path], slices={"x": TensorSlice(dim=0, start=128, stop=256)})
+    assert tensor.shape == (128, 8192)
+    check_cached(path, set(pages_spanned(offset + 4 * MIB, offset + 8 * MIB)))
