@@ -1,23 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dequantization on the CPU in code that numba compiles for this machine: one kernel per type, float32 throughout.
 
-A kernel is compiled when its type is first met and kept in numba's cache on disk where one can be written. Blocks are
-shared out over at most ``torch.get_num_threads()`` threads, without the GIL.
+A kernel is compiled when its type is first met (about half a second) and kept in numba's cache on disk where one can
+be written. Blocks are shared out over at most ``torch.get_num_threads()`` threads, without the GIL.
 """
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.util import find_spec
+from types import ModuleType
 
 import torch
 
-from weight_readers_gguf.dequant.compiled._run import run
-from weight_readers_gguf.dequant.compiled.kernels import KERNELS
-from weight_readers_gguf.types import GGMLType
+from weight_readers_gguf.types import DEQUANTIZABLE, GGMLType
 
 __all__ = ["SUPPORTED", "absent", "dequantize_into"]
 
-SUPPORTED = frozenset(KERNELS)
+SUPPORTED: frozenset[str] = DEQUANTIZABLE
 """Names of the types that have a kernel."""
 
 
@@ -28,7 +28,7 @@ def absent() -> str | None:
     return None
 
 
-def dequantize_into(packed: torch.Tensor, type: GGMLType, out: torch.Tensor) -> None:  # noqa: A002
+def dequantize_into(packed: torch.Tensor, kind: GGMLType, out: torch.Tensor) -> None:
     """Write the elements of ``packed`` into ``out``, bit for bit as ggml's ``to_float``, rounded once if at all.
 
     ``packed`` is contiguous uint8 of whole blocks, ``out`` contiguous float32, bfloat16 or float16 of as many elements;
@@ -36,4 +36,17 @@ def dequantize_into(packed: torch.Tensor, type: GGMLType, out: torch.Tensor) -> 
     where numba cannot be imported.
     """
     if packed.numel():
-        run(KERNELS[type.name], type, packed.detach(), out.detach())
+        _backend().run(kind, packed.detach(), out.detach())
+
+
+@cache
+def _backend() -> ModuleType:
+    """What needs numba, imported when it is first used."""
+    try:
+        from weight_readers_gguf.dequant.compiled import _run
+    except ImportError as error:
+        raise ImportError(
+            f"numba cannot be imported, and compiled dequantization needs it: {error}. "
+            'Install one that fits: pip install --upgrade numba; or choose backend="torch"'
+        ) from error
+    return _run

@@ -6,25 +6,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
-from types import ModuleType
-from typing import Any
 
-from weight_readers_gguf.dequant.compiled import _bits, k
+from weight_readers_gguf.dequant.compiled._numba import NumbaError, njit
 from weight_readers_gguf.dequant.compiled.kernels import Kernel
 
 Compiled = Callable[..., None]
 
-_HELPERS: tuple[Callable[..., Any], ...] = (
-    _bits.number,
-    _bits.signed,
-    _bits.u16,
-    _bits.u32,
-    _bits.half_of,
-    _bits.half,
-    k.q3_k_scale,
-    k.k_scale,
-    k.k_minimum,
-)
 _OPTIONS = {"nogil": True, "boundscheck": False, "error_model": "numpy"}
 """No ``fastmath``: it would contract a product and a sum into one rounding, and ggml has two."""
 
@@ -43,34 +30,18 @@ def compiled(kernel: Kernel) -> Compiled:
 
 
 def _compile(kernel: Kernel) -> Compiled:
-    numba = _numba()
-    for helper in _HELPERS:
-        numba.extending.register_jitable(helper)
-    table = "float32[:, ::1]"
-    signature = f"void({', '.join(['uint8[:, ::1]', table, *[table] * len(kernel.tables)])})"
     try:
-        return _jit(numba, kernel.function, signature, cache=True)
-    except numba.core.errors.NumbaError:
+        return _jit(kernel, cache=True)
+    except NumbaError:
         raise
     except Exception:
         # No folder that can be written, a full disk, a broken file in the cache: each is an error of another kind, and
         # none a reason to fail.
-        return _jit(numba, kernel.function, signature, cache=False)
+        return _jit(kernel, cache=False)
 
 
-def _jit(numba: ModuleType, function: Callable[..., None], signature: str, *, cache: bool) -> Compiled:
-    dispatcher: Compiled = numba.njit(signature, cache=cache, **_OPTIONS)(function)
+def _jit(kernel: Kernel, *, cache: bool) -> Compiled:
+    floats = "float32[:, ::1]"
+    arguments = ", ".join(["uint8[:, ::1]", floats, *[floats] * len(kernel.tables)])
+    dispatcher: Compiled = njit(f"void({arguments})", cache=cache, **_OPTIONS)(kernel.function)
     return dispatcher
-
-
-def _numba() -> ModuleType:
-    try:
-        import numba
-        import numba.core.errors
-        import numba.extending
-    except ImportError as error:
-        raise ImportError(
-            f"numba cannot be imported, and compiled dequantization needs it: {error}. "
-            'Install one that fits: pip install --upgrade numba; or choose backend="torch"'
-        ) from error
-    return numba

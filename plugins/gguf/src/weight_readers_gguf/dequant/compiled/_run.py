@@ -9,7 +9,7 @@ import torch
 
 from weight_readers_gguf.dequant.compiled._build import compiled
 from weight_readers_gguf.dequant.compiled._threads import share_out
-from weight_readers_gguf.dequant.compiled.kernels import Kernel
+from weight_readers_gguf.dequant.compiled.kernels import KERNELS, Kernel
 from weight_readers_gguf.types import GGMLType
 
 _DIRECT_ELEMENTS = 1 << 18
@@ -20,12 +20,12 @@ _SCRATCH_ELEMENTS = 1 << 15
 Work = Callable[[int, int], None]
 
 
-def run(kernel: Kernel, type: GGMLType, packed: torch.Tensor, out: torch.Tensor) -> None:  # noqa: A002
+def run(kind: GGMLType, packed: torch.Tensor, out: torch.Tensor) -> None:
     """Decode all blocks of ``packed`` into ``out``."""
-    blocks, rows = packed.view(-1, type.nbytes), out.view(-1, type.block)
+    blocks, rows = packed.view(-1, kind.nbytes), out.view(-1, kind.block)
     direct = out.dtype == torch.float32
-    step = max(1, (_DIRECT_ELEMENTS if direct else _SCRATCH_ELEMENTS) // type.block)
-    decode = _decoder(kernel)
+    step = max(1, (_DIRECT_ELEMENTS if direct else _SCRATCH_ELEMENTS) // kind.block)
+    decode = _decoder(KERNELS[kind.name])
 
     def worker() -> Work:
         return _direct(decode, blocks, rows) if direct else _rounding(decode, blocks, rows, step)

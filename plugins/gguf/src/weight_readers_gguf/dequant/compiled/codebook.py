@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from weight_readers_gguf.dequant.compiled._bits import Bytes, Floats, half, half_of, number, u16, u32
+from weight_readers_gguf.dequant.compiled._vectors import floats4, floats8, put
 
 _HALF, _QUARTER = np.float32(0.5), np.float32(0.25)
 _DELTA = np.float32(0.125)
@@ -25,35 +26,32 @@ def iq2_xxs(blocks: Bytes, out: Floats, grid: Floats, signs: Floats) -> None:
             scaled = d * (_HALF + number(word >> 28)) * _QUARTER
             for n in range(4):
                 entry, code = blocks[i, 2 + 8 * k + n], (word >> (7 * n)) & 127
-                for j in range(8):
-                    out[i, 32 * k + 8 * n + j] = scaled * grid[entry, j] * signs[code, j]
+                put(out, i, 32 * k + 8 * n, floats8(grid, entry, 0) * scaled * floats8(signs, code, 0))
 
 
 def iq2_xs(blocks: Bytes, out: Floats, grid: Floats, signs: Floats) -> None:
     """``d`` f16, 32 u16 (index of 9 bits, code of signs of 7), 8 bytes of two scales for 16 elements each."""
     for i in range(blocks.shape[0]):
         d = half(blocks, i, 0)
-        for k in range(8):
-            scale = blocks[i, 66 + k]
-            for n in range(4):
-                scaled = d * (_HALF + number((scale >> (4 * (n >> 1))) & 15)) * _QUARTER
-                word = u16(blocks, i, 2 + 8 * k + 2 * n)
-                for j in range(8):
-                    out[i, 32 * k + 8 * n + j] = scaled * grid[word & 511, j] * signs[word >> 9, j]
+        for k in range(16):
+            scale = (blocks[i, 66 + (k >> 1)] >> (4 * (k & 1))) & 15
+            scaled = d * (_HALF + number(scale)) * _QUARTER
+            for n in range(2):
+                word = u16(blocks, i, 2 + 4 * k + 2 * n)
+                put(out, i, 16 * k + 8 * n, floats8(grid, word & 511, 0) * scaled * floats8(signs, word >> 9, 0))
 
 
 def iq2_s(blocks: Bytes, out: Floats, grid: Floats, signs: Floats) -> None:
     """``d`` f16, 32 bytes of indices, 32 of signs, 8 of the indices' upper 2 bits, 8 of scales as in ``IQ2_XS``."""
     for i in range(blocks.shape[0]):
         d = half(blocks, i, 0)
-        for k in range(8):
-            high, scale = blocks[i, 66 + k], blocks[i, 74 + k]
-            for n in range(4):
-                scaled = d * (_HALF + number((scale >> (4 * (n >> 1))) & 15)) * _QUARTER
-                entry = blocks[i, 2 + 4 * k + n] | (((high >> (2 * n)) & 3) << 8)
-                sign = blocks[i, 34 + 4 * k + n]
-                for j in range(8):
-                    out[i, 32 * k + 8 * n + j] = scaled * grid[entry, j] * signs[sign, j]
+        for k in range(16):
+            scale = (blocks[i, 74 + (k >> 1)] >> (4 * (k & 1))) & 15
+            scaled = d * (_HALF + number(scale)) * _QUARTER
+            for n in range(2):
+                high = (blocks[i, 66 + (k >> 1)] >> (4 * (k & 1) + 2 * n)) & 3
+                entry, sign = blocks[i, 2 + 2 * k + n] | (high << 8), blocks[i, 34 + 2 * k + n]
+                put(out, i, 16 * k + 8 * n, floats8(grid, entry, 0) * scaled * floats8(signs, sign, 0))
 
 
 def iq3_xxs(blocks: Bytes, out: Floats, grid: Floats, signs: Floats) -> None:
@@ -63,12 +61,10 @@ def iq3_xxs(blocks: Bytes, out: Floats, grid: Floats, signs: Floats) -> None:
         for k in range(8):
             word = u32(blocks, i, 66 + 4 * k)
             scaled = d * (_HALF + number(word >> 28)) * _HALF
-            for n in range(4):
-                code = (word >> (7 * n)) & 127
-                first, second = blocks[i, 2 + 8 * k + 2 * n], blocks[i, 3 + 8 * k + 2 * n]
-                for j in range(4):
-                    out[i, 32 * k + 8 * n + j] = scaled * grid[first, j] * signs[code, j]
-                    out[i, 32 * k + 8 * n + 4 + j] = scaled * grid[second, j] * signs[code, 4 + j]
+            for n in range(8):
+                entry, code = blocks[i, 2 + 8 * k + n], (word >> (7 * (n >> 1))) & 127
+                sign = floats4(signs, code, 4 * (n & 1))
+                put(out, i, 32 * k + 4 * n, floats4(grid, entry, 0) * scaled * sign)
 
 
 def iq3_s(blocks: Bytes, out: Floats, grid: Floats, signs: Floats) -> None:
@@ -76,16 +72,12 @@ def iq3_s(blocks: Bytes, out: Floats, grid: Floats, signs: Floats) -> None:
     for i in range(blocks.shape[0]):
         d = half(blocks, i, 0)
         for k in range(8):
-            high = blocks[i, 66 + k]
-            scale = (blocks[i, 106 + (k >> 1)] >> (4 * (k & 1))) & 15
+            high, scale = blocks[i, 66 + k], (blocks[i, 106 + (k >> 1)] >> (4 * (k & 1))) & 15
             scaled = d * number(1 + 2 * scale)
-            for n in range(4):
-                sign = blocks[i, 74 + 4 * k + n]
-                first = blocks[i, 2 + 8 * k + 2 * n] | (((high >> (2 * n)) & 1) << 8)
-                second = blocks[i, 3 + 8 * k + 2 * n] | (((high >> (2 * n + 1)) & 1) << 8)
-                for j in range(4):
-                    out[i, 32 * k + 8 * n + j] = scaled * grid[first, j] * signs[sign, j]
-                    out[i, 32 * k + 8 * n + 4 + j] = scaled * grid[second, j] * signs[sign, 4 + j]
+            for n in range(8):
+                entry = blocks[i, 2 + 8 * k + n] | (((high >> n) & 1) << 8)
+                sign = floats4(signs, blocks[i, 74 + 4 * k + (n >> 1)], 4 * (n & 1))
+                put(out, i, 32 * k + 4 * n, floats4(grid, entry, 0) * scaled * sign)
 
 
 def iq1_s(blocks: Bytes, out: Floats, grid: Floats) -> None:
@@ -98,8 +90,7 @@ def iq1_s(blocks: Bytes, out: Floats, grid: Floats) -> None:
             shift = -_DELTA if word & 0x8000 else _DELTA
             for n in range(4):
                 entry = blocks[i, 2 + 4 * k + n] | (((word >> (3 * n)) & 7) << 8)
-                for j in range(8):
-                    out[i, 32 * k + 8 * n + j] = scaled * (grid[entry, j] + shift)
+                put(out, i, 32 * k + 8 * n, (floats8(grid, entry, 0) + shift) * scaled)
 
 
 def iq1_m(blocks: Bytes, out: Floats, grid: Floats) -> None:
@@ -114,5 +105,4 @@ def iq1_m(blocks: Bytes, out: Floats, grid: Floats) -> None:
                 high = blocks[i, 32 + k] >> (4 * n)
                 shift = -_DELTA if high & 8 else _DELTA
                 entry = blocks[i, 2 * k + n] | ((high & 7) << 8)
-                for j in range(8):
-                    out[i, 16 * k + 8 * n + j] = scaled * (grid[entry, j] + shift)
+                put(out, i, 16 * k + 8 * n, (floats8(grid, entry, 0) + shift) * scaled)

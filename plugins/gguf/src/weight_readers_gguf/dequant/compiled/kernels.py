@@ -32,7 +32,7 @@ KERNELS: Mapping[str, Kernel] = {
     "Q5_0": Kernel(legacy.q5_0),
     "Q5_1": Kernel(legacy.q5_1),
     "Q8_0": Kernel(legacy.q8_0),
-    "Q1_0": Kernel(legacy.q1_0, (tables.signs_of_bytes,)),
+    "Q1_0": Kernel(legacy.q1_0),
     "Q2_0": Kernel(legacy.q2_0),
     "TQ1_0": Kernel(legacy.tq1_0),
     "TQ2_0": Kernel(legacy.tq2_0),

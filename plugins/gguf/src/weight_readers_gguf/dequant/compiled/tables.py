@@ -35,10 +35,10 @@ def scales(name: str) -> Floats:
 @cache
 def signs_of_bytes() -> Floats:
     """For each byte 8 factors, lowest bit first: -1 where the bit is set, else 1."""
-    return np.where(tables.bits_to_bytes(), np.float32(-1), np.float32(1))
+    return np.array(np.where(tables.bits_to_bytes(), -1, 1), np.float32)
 
 
 @cache
 def signs_of_codes() -> Floats:
     """The factors of the 128 codes of 7 bits, whose eighth sign makes their number even."""
-    return np.array(signs_of_bytes()[tables.ksigns()], order="C")
+    return np.array(signs_of_bytes()[tables.ksigns()], np.float32, order="C")
