@@ -143,6 +143,11 @@ def test_a_dtype_that_is_none_of_activations_is_refused(config: GGUFConfig) -> N
         create(config, plain(), "embed", torch.float64)
 
 
+def test_an_embedding_that_would_rewrite_its_rows_is_refused(config: GGUFConfig) -> None:
+    with pytest.raises(TargetMismatchError, match="'embed' has max_norm"):
+        create(config, nn.Embedding(10, WIDTH, max_norm=1.0, device="meta"), "embed")
+
+
 def test_a_compiler_sees_one_graph(config: GGUFConfig, packed: torch.Tensor) -> None:
     torch._dynamo.reset()
     layer = plain()

@@ -12,7 +12,10 @@ from torch.nn.functional import linear
 from unit.gguf.packed_layers import PLAIN, EngineLinear, blocks, config_of, create, dense, numbers, whole_numbers
 
 from weight_readers import TargetMismatchError, UnsupportedDtypeError
-from weight_readers_gguf.methods import GGUFConfig
+from weight_readers_gguf.methods import GGUFConfig, Workspace, compute
+from weight_readers_gguf.methods.compute import rows_of
+from weight_readers_gguf.methods.segments import Group, lay_out
+from weight_readers_gguf.types import BY_NAME
 
 COLUMNS = 512
 TYPES = {"q": "Q4_0", "k": "Q4_0", "v": "Q6_K"}
@@ -205,6 +208,18 @@ def test_bytes_of_another_width_or_dtype_are_refused(config: GGUFConfig) -> None
         method.load_shard(layer, SHARDS["k"], "v")
     with pytest.raises(TargetMismatchError, match=r"takes Q6_K as uint8 .*, not float32 \[8, 512\]"):
         method.load_shard(layer, torch.zeros(8, 512), "v")
+
+
+def test_offsets_beyond_four_gibibytes_are_exact_and_shapes_beyond_two_thirty_one_elements_too() -> None:
+    groups = [Group(name, BY_NAME[kind], 1 << 18, 1 << 18) for name, kind in (("a", "Q8_0"), ("b", "Q6_K"))]
+    layout = lay_out("big", groups, columns=1 << 14, whole_columns=1 << 14, world=1)
+    first, second = layout.runs
+    assert second.offset == first.nbytes == (1 << 32) // 32 * 34
+    assert layout.stored_shape == ((1 << 32) // 32 * 34 + (1 << 32) // 256 * 210,)
+    with torch.device("meta"):
+        qweight, x = torch.empty(layout.stored_shape, dtype=torch.uint8), torch.empty(2, 1 << 14)
+    assert rows_of(qweight, second).storage_offset() == second.offset
+    assert compute.linear(x, qweight, layout, None, Workspace()).shape == (2, 1 << 19)
 
 
 def test_a_compiler_sees_one_graph(config: GGUFConfig) -> None:

@@ -62,7 +62,9 @@ def _check(x: torch.Tensor, layout: Layout) -> None:
 
 def _compute_dtype(x: torch.Tensor) -> torch.dtype:
     kind = x.device.type
-    return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
+    if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
+        return torch.get_autocast_dtype(kind)
+    return x.dtype
 
 
 def _window(

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from weight_readers import TargetMismatchError
 from weight_readers_gguf.methods import compute
 from weight_readers_gguf.methods.fit import Declared
 from weight_readers_gguf.methods.layers import declared
@@ -39,6 +40,11 @@ class GGUFEmbeddingMethod(GGUFLinearMethod):
         """
         if params_dtype not in compute.ACTIVATIONS:
             raise TypeError(f"embedding {self.prefix!r} gives float32, float16 or bfloat16, not {params_dtype}")
+        if getattr(layer, "max_norm", None) is not None:
+            raise TargetMismatchError(
+                f"embedding {self.prefix!r} has max_norm, which would rewrite rows of its weight, and they are packed",
+                fix="Have the tensor dequantized when it is read",
+            )
         sizes = declared(self.prefix, layer, input_size_per_partition, output_partition_sizes, input_size, output_size)
         self._register(layer, _with_vocabulary(sizes, layer), extra)
         setattr(layer, DTYPE, params_dtype)

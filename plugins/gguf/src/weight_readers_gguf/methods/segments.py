@@ -77,7 +77,7 @@ class Layout:
 
     @property
     def rows(self) -> int:
-        return self.runs[-1].stop
+        return sum(run.rows for run in self.runs)
 
     @property
     def shape(self) -> tuple[int, int]:
