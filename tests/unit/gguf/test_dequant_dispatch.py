@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from importlib.util import find_spec
 from types import SimpleNamespace
 from typing import Any
 
@@ -99,9 +100,11 @@ def test_nothing_gives_nothing(shape: tuple[int, ...]) -> None:
     assert found.dtype == torch.bfloat16
 
 
-def test_on_meta_only_the_shape_is_worked_out() -> None:
+@pytest.mark.parametrize("backend", [None, "compiled", "triton", "torch"])
+def test_on_meta_only_the_shape_is_worked_out(monkeypatch: pytest.MonkeyPatch, backend: str | None) -> None:
+    monkeypatch.setattr(dispatch, "_absent", lambda name: None)
     packed = torch.empty((262144, 8192 // 256 * 144), dtype=torch.uint8, device="meta")
-    found = dequantize(packed, "Q4_K", dtype=torch.float16)
+    found = dequantize(packed, "Q4_K", dtype=torch.float16, backend=backend)
     assert (found.shape, found.dtype, found.device.type) == ((262144, 8192), torch.float16, "meta")
 
 
@@ -188,8 +191,9 @@ def fake(answer: float, *, absent: str | None = None, supported: Iterable[str] =
 
 
 def use(monkeypatch: pytest.MonkeyPatch, **modules: Any) -> None:
-    monkeypatch.setattr(dispatch, "_module", {"triton": fake(3), "compiled": fake(2), "torch": fake(1), **modules}.get)
-    monkeypatch.setattr(dispatch, "_absent", lambda module: module.absent())
+    known = {"triton": fake(3), "compiled": fake(2), "torch": fake(1), **modules}
+    monkeypatch.setattr(dispatch, "_module", known.__getitem__)
+    monkeypatch.setattr(dispatch, "_absent", lambda name: known[name].absent())
 
 
 def picked(device: str, name: str | None = None) -> Any:
@@ -223,6 +227,12 @@ def test_a_named_backend_that_cannot_do_it_is_an_error(monkeypatch: pytest.Monke
         picked("cpu", "compiled")
     with pytest.raises(ValueError, match=r"backend 'torch' has no Q4_0; it has \['Q4_K'\]"):
         picked("cpu", "torch")
+
+
+def test_on_a_cpu_the_compiled_backend_is_picked_where_numba_is_installed() -> None:
+    module = dispatch.pick_backend(BY_NAME["Q4_K"], torch.device("cpu"))
+    expected = "compiled" if find_spec("numba") else "torch"
+    assert module is dispatch.pick_backend(BY_NAME["Q4_K"], torch.device("cpu"), expected)
 
 
 def test_the_torch_backend_is_there_for_every_device() -> None:

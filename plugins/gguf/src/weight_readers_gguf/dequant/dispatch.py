@@ -90,16 +90,16 @@ def pick_backend(kind: GGMLType, device: torch.device, name: str | None = None) 
     if name is not None:
         return _named(kind, device, name)
     fits = (each for each, known in BACKENDS.items() if known.device in (None, device.type))
-    return next(module for module in map(_module, fits) if kind.name in module.SUPPORTED and _absent(module) is None)
+    return _module(next(each for each in fits if _absent(each) is None and kind.name in _module(each).SUPPORTED))
 
 
 def _named(kind: GGMLType, device: torch.device, name: str) -> Backend:
     if name not in BACKENDS:
         raise ValueError(f"unknown backend {name!r} of dequantize; known: {sorted(BACKENDS)}")
     only, module = BACKENDS[name].device, _module(name)
-    if only not in (None, device.type):
+    if only not in (None, device.type) and device.type != "meta":
         raise ValueError(f"backend {name!r} runs on {only}, and the packed tensor is on {device.type}")
-    if reason := _absent(module):
+    if reason := _absent(name):
         raise RuntimeError(f"backend {name!r} cannot dequantize here: {reason}")
     if kind.name not in module.SUPPORTED:
         raise ValueError(f"backend {name!r} has no {kind.name}; it has {sorted(module.SUPPORTED)}")
@@ -112,8 +112,8 @@ def _module(name: str) -> Backend:
 
 
 @cache
-def _absent(module: Backend) -> str | None:
-    return module.absent()
+def _absent(name: str) -> str | None:
+    return _module(name).absent()
 
 
 def _pieces(packed: Tensor, out: Tensor, kind: GGMLType) -> Iterator[tuple[Tensor, Tensor]]:
@@ -124,10 +124,10 @@ def _pieces(packed: Tensor, out: Tensor, kind: GGMLType) -> Iterator[tuple[Tenso
         yield packed.contiguous(), out
     elif packed.ndim == 1:
         blocks = packed.shape[0] // kind.nbytes
-        yield from _pieces(packed.unflatten(0, (blocks, kind.nbytes)), out.view(blocks, kind.block), kind)
+        yield from _pieces(packed.view(blocks, kind.nbytes), out.view(blocks, kind.block), kind)
     elif packed.shape[0] == 1:
         yield from _pieces(packed[0], out[0], kind)
     else:
         rows = max(1, _PIECE * packed.shape[0] // packed.numel())
-        for some, where in zip(packed.split(rows), out.split(rows), strict=True):
+        for some, where in zip(torch.split(packed, rows), torch.split(out, rows), strict=True):
             yield from _pieces(some, where, kind)

@@ -8,7 +8,7 @@ the large grids are taken from the gguf package, which every install of this plu
 from __future__ import annotations
 
 from functools import cache
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -17,6 +17,7 @@ __all__ = ["VALUES", "bits_to_bytes", "grid", "ksigns", "scales", "values"]
 Floats = np.ndarray[tuple[int, ...], np.dtype[np.float32]]
 Bytes = np.ndarray[tuple[int, ...], np.dtype[np.uint8]]
 Codes = np.ndarray[tuple[int, ...], np.dtype[np.int8]]
+Array = TypeVar("Array", bound=np.ndarray[Any, Any])
 
 _IQ4 = (-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113)
 # Twice the values of E2M1, to be whole; the scales are halved in return.
@@ -80,6 +81,6 @@ def bits_to_bytes() -> Bytes:
     return _frozen(np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1, bitorder="little"))
 
 
-def _frozen(array: Any) -> Any:
+def _frozen(array: Array) -> Array:
     array.flags.writeable = False
     return array

@@ -51,7 +51,8 @@ def _in_turn(found: list[Tensor], each: int) -> Tensor:
     """``each`` bytes of the first words, of the second ones ..., and then the next ones of the first."""
     # A CPU copies element by element here, and sixteen bytes at a time are the most that an element has.
     wide = torch.complex128 if each % 16 == 0 and found[0].device.type == "cpu" else torch.int64
-    stacked = torch.stack([every.view(wide).unflatten(1, (-1, each // wide.itemsize)) for every in found], dim=2)
+    rows, width = found[0].shape[0], each // wide.itemsize
+    stacked = torch.stack([every.view(wide).view(rows, -1, width) for every in found], dim=2)
     return stacked.flatten(1).view(torch.int64)
 
 

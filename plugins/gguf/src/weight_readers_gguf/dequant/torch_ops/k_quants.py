@@ -67,10 +67,12 @@ def _scales_and_minimums(blocks: Tensor) -> tuple[Tensor, Tensor]:
     bits above in the highest of bytes 0-3 (4-7). Source: ``get_scale_min_k4``.
     """
     packed = field(blocks, 4, 12)
-    first, second, rest = packed[:, :4], packed[:, 4:8], packed[:, 8:]
-    scales = torch.cat([first & 0x3F, (rest & 0x0F) | ((first >> 2) & 0x30)], dim=1)
-    minimums = torch.cat([second & 0x3F, (rest >> 4) | ((second >> 2) & 0x30)], dim=1)
-    return half(blocks, 0) * scales, (half(blocks, 2) * minimums).neg_()
+    first, rest = packed[:, :8], packed[:, 8:]
+    last = torch.cat([rest & 0x0F, rest >> 4], dim=1) | ((first >> 2) & 0x30)
+    small = torch.cat([(first & 0x3F).view(-1, 2, 4), last.view(-1, 2, 4)], dim=2)
+    halves = field(blocks, 0, 4, torch.float16).to(torch.float32).unsqueeze(2)
+    scale, minimum = (halves * small).unbind(1)
+    return scale, minimum.neg()
 
 
 def _sixteen_scales(packed: Tensor) -> Tensor:
