@@ -10,12 +10,14 @@ import pytest
 import torch
 from torch import nn
 from unit.gguf.gguf_bytes import write_gguf
-from unit.gguf.small_model import TIED, TYPES, VOCABULARY, WIDTH, Small, on_meta, state, write
+from unit.gguf.small_model import SHAPES, TIED, TYPES, VOCABULARY, WIDTH, Small, on_meta, payload, state, write
 
 from weight_readers import TargetMismatchError, UnknownDtypeError
 from weight_readers_gguf.checkpoint import read_checkpoint
+from weight_readers_gguf.methods.config import GGUFConfig
 from weight_readers_gguf.model import How, PackedEmbedding, PackedLinear, Prepared, prepare_module
 from weight_readers_gguf.model import prepare as preparing
+from weight_readers_gguf.types import BY_NAME
 
 
 @pytest.fixture
@@ -74,6 +76,26 @@ class TestLayersThatTheFileHasPacked:
         file.unlink()
         assert prepare_module(on_meta(), checkpoint).checkpoint is checkpoint
 
+    def test_take_their_names_from_a_config(self, tmp_path: Path) -> None:
+        types = {f"llama.{name}": type_name for name, type_name in TYPES.items()}
+        file = write(tmp_path / "named.gguf", types, {f"llama.{name}": shape for name, shape in SHAPES.items()})
+        config = GGUFConfig.from_file(file, rename=lambda name: name.removeprefix("llama."))
+        prepared = prepare_module(on_meta(), config)
+        assert prepared.entries["llama.up.weight"].placement.names == ("up.qweight",)
+        with pytest.raises(TypeError, match="rename is that of the GGUFConfig"):
+            prepare_module(on_meta(), config, rename={})
+
+    def test_are_found_in_all_files_of_a_set_that_one_is_named_of(self, tmp_path: Path) -> None:
+        parts = [dict(list(TYPES.items())[:3]), dict(list(TYPES.items())[3:])]
+        for number, types in enumerate(parts):
+            tensors = {n: (BY_NAME[t].id, SHAPES[n], payload(n, t, SHAPES[n]).tobytes()) for n, t in types.items()}
+            split = {"split.no": number, "split.count": len(parts), "split.tensors.count": len(TYPES)}
+            kinds = {"split.no": "UINT16", "split.count": "UINT16", "split.tensors.count": "INT32"}
+            metadata = {key: (kinds[key], value) for key, value in split.items()}
+            write_gguf(tmp_path / f"m-0000{number + 1}-of-00002.gguf", tensors, metadata)
+        prepared = prepare_module(on_meta(), tmp_path / "m-00002-of-00002.gguf")
+        assert (len(prepared.files), prepared.entries.keys()) == (2, TYPES.keys())
+
 
 class TestTiedWeights:
     def test_are_one_packed_buffer_in_both_layers(self, tmp_path: Path) -> None:
@@ -100,8 +122,12 @@ class TestTiedWeights:
 class TestNames:
     @pytest.mark.parametrize(
         "rename",
-        [{"token_embd.weight": "embed.weight"}, lambda name: name.replace("token_embd", "embed")],
-        ids=["mapping", "function"],
+        [
+            {"token_embd.weight": "embed.weight"},
+            {"token_embd": "embed"},
+            lambda name: name.replace("token_embd", "embed"),
+        ],
+        ids=["names", "leading parts", "function"],
     )
     def test_are_mapped_from_the_file_to_the_model(self, tmp_path: Path, rename: Any) -> None:
         types = {"token_embd.weight": "Q8_0", **{n: t for n, t in TYPES.items() if n != "embed.weight"}}

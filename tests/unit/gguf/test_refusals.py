@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+import weight_readers
 from weight_readers import Environment, Request
 from weight_readers_gguf.refusals import declined
 
@@ -75,6 +76,26 @@ def test_weights_that_are_dequantized_while_they_are_read_are_held_to_no_rule_of
     assert verdict(engine={"quantization": "fp8"}, **{where: {"dequantize": "bfloat16"}}) is not None
 
 
-def test_refusals_are_decided_without_torch() -> None:
-    code = "import weight_readers_gguf.refusals, sys; sys.exit('torch' in sys.modules or 'gguf' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+def test_a_selection_says_the_refusal() -> None:
+    selection = weight_readers.explain_selection(
+        requested="gguf", format="gguf", engine={"lora": ["a.safetensors"]}, strict=True
+    )
+    refused = selection.candidate("gguf")
+    assert refused is not None
+    assert (selection.chosen, refused.code) == (None, "vetoed")
+    assert "LoRA" in refused.reason
+
+
+def test_refusals_are_decided_without_torch_and_without_a_file_being_opened() -> None:
+    code = """
+import sys
+from weight_readers import Environment, Request
+from weight_readers_gguf.refusals import declined
+opened = []
+sys.addaudithook(lambda event, _: opened.append(event) if event in ("open", "socket.connect") else None)
+refused = declined(Request(format="gguf", device="xpu", engine={"lora": ["a.safetensors"]}), Environment())
+loaded = {"torch", "numpy", "gguf"} & set(sys.modules)
+sys.exit(0 if refused and not opened and not loaded else f"{refused} {opened} {loaded}")
+"""
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

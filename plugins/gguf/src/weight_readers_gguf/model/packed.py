@@ -53,7 +53,7 @@ class PackedLayer(nn.Module):
         super().register_parameter(name, param)
 
     def get_extra_state(self) -> torch.Tensor:
-        return torch.tensor([self.ggml_type.id, *self.logical_shape])
+        return torch.tensor([self.ggml_type.id, *self.logical_shape], device="cpu")
 
     def set_extra_state(self, state: torch.Tensor) -> None:
         pass  # compared before any byte is copied, in `_load_from_state_dict`
@@ -86,7 +86,7 @@ class PackedLayer(nn.Module):
         bytes_, extra = state_dict.get(f"{prefix}qweight"), state_dict.get(f"{prefix}{_EXTRA}")
         if isinstance(bytes_, torch.Tensor) and bytes_.dtype is not torch.uint8:
             return f"{prefix}qweight is {bytes_.dtype}: packed weights are uint8"
-        if extra is None or torch.equal(torch.as_tensor(extra, device="cpu"), self.get_extra_state().cpu()):
+        if extra is None or torch.equal(torch.as_tensor(extra, device="cpu"), self.get_extra_state()):
             return None
         type_id, *shape = (int(number) for number in extra)
         found = TYPES[type_id].name if type_id in TYPES else f"type {type_id}"

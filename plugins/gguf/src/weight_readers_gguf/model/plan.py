@@ -56,7 +56,7 @@ def entries_of(tensors: Mapping[str, GGUFTensor], slots: Mapping[str, Slot], rul
 
 
 def islands_of(slots: Mapping[str, Slot], rules: Rules) -> list[Slot]:
-    """The slots that rules say, or the model itself declares, to be float32 among its floating-point ones."""
+    """The slots of floating-point numbers that rules say are float32."""
     return [
         slot
         for slot in distinct(slots)

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from weight_readers_gguf.checkpoint import GGUFCheckpoint, read_checkpoint
+from weight_readers_gguf.methods.config import GGUFConfig
 from weight_readers_gguf.methods.workspace import DEFAULT_BYTES, Workspace
 from weight_readers_gguf.model.audit import audit, missing_names
 from weight_readers_gguf.model.packed import pack
@@ -20,10 +21,11 @@ from weight_readers_gguf.model.report import How, PlacementReport
 from weight_readers_gguf.model.rules import Rules
 from weight_readers_gguf.model.slots import Holder, Slot, slots_of, without_memory
 from weight_readers_gguf.model.snapshot import Snapshot
+from weight_readers_gguf.splits import split_siblings
 from weight_readers_gguf.types import BY_NAME
 
-Source = GGUFCheckpoint | str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
-"""A checkpoint whose headers were read, or the file or files of one."""
+Source = GGUFCheckpoint | GGUFConfig | str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+"""A checkpoint whose headers were read, a config of one with its names, or the files: one of a set stands for all."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -66,7 +68,7 @@ def prepare_module(
     no tensor, shapes, dtypes, rules that match nothing), and CheckpointError for what is wrong with the file. The
     model is then as it was.
     """
-    made, workspace = Rules(**rules), Workspace(workspace_bytes)
+    made, workspace = Rules(**_with_names(checkpoint, rules)), Workspace(workspace_bytes)
     read = checkpoint_of(checkpoint)
     slots = slots_of(model)
     entries = entries_of(read.tensors, slots, made)
@@ -79,12 +81,21 @@ def prepare_module(
 
 def checkpoint_of(source: Source) -> GGUFCheckpoint:
     """The checkpoint itself, or what the headers of its files say."""
-    if isinstance(source, str | os.PathLike):
-        source = [source]
-    if isinstance(source, Sequence):
-        return read_checkpoint([os.fspath(file) for file in source])
-    checkpoint: GGUFCheckpoint = getattr(source, "checkpoint", source)  # a GGUFConfig has one
-    return checkpoint
+    if isinstance(source, GGUFCheckpoint):
+        return source
+    if isinstance(source, GGUFConfig):
+        return read_checkpoint(source.files)
+    return read_checkpoint(split_siblings(source) if isinstance(source, str | os.PathLike) else source)
+
+
+def _with_names(source: Source, rules: dict[str, Any]) -> dict[str, Any]:
+    """The rules, with the names of a config where the source is one."""
+    if not isinstance(source, GGUFConfig):
+        return rules
+    if rules.get("rename") is not None:
+        raise TypeError("rename is that of the GGUFConfig: give it there")
+    names = {tensor.name: name for name, tensor in source.tensors.items()}
+    return {**rules, "rename": names.get}
 
 
 def _apply(entries: Iterable[Entry], islands: Iterable[Slot], workspace: Workspace) -> None:

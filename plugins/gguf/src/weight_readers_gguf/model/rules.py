@@ -22,8 +22,9 @@ class Rules:
     Patterns are those of a shell (``*`` matches dots too) on names in the model before it is prepared
     (``blocks.0.qkv.weight``); one that matches nothing is an error, except in ``ignore`` and ``missing_ok``.
 
-    rename: checkpoint name -> name in the model, or None for a tensor that the model does not have. Names that a
-        mapping lacks stay as they are.
+    rename: a function of the checkpoint's name that gives the model's, or None for a tensor the model does not have;
+        or a table of names and leading parts of names (``{"blk": "model.layers"}``; the longest counts), where what
+        is not in it stays as it is.
     islands: parameters that are float32 whatever the model declares; they receive float32 with no step between.
     dequantize: parameters that are plain numbers in the dtype the model declares, quantized in the file or not.
     rows: reorders rows (`QKVRows`); exact on packed bytes, which stay packed.
@@ -56,7 +57,7 @@ class Rules:
         """The model's name for a checkpoint's tensor."""
         if self.rename is None:
             return name
-        return self.rename(name) if callable(self.rename) else self.rename.get(name, name)
+        return self.rename(name) if callable(self.rename) else _by_table(self.rename, name)
 
     def unused(self, names: Iterable[str]) -> Iterator[str]:
         """Patterns that match none of the model's names, each with the rule it stands in."""
@@ -65,6 +66,15 @@ class Rules:
             for pattern in getattr(self, rule):
                 if not any(fnmatchcase(name, pattern) for name in known):
                     yield f"{rule} {pattern!r}"
+
+
+def _by_table(table: Mapping[str, str | None], name: str) -> str | None:
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        if (head := ".".join(parts[:end])) in table:
+            mapped = table[head]
+            return None if mapped is None else ".".join([mapped, *parts[end:]])
+    return name
 
 
 def matches(patterns: Iterable[str], names: Iterable[str]) -> str | None:

@@ -49,6 +49,7 @@ class Slot:
         if isinstance(self.tensor, nn.Parameter) and not isinstance(tensor, nn.Parameter):
             floating = tensor.is_floating_point() or tensor.is_complex()
             tensor = nn.Parameter(tensor, requires_grad=self.tensor.requires_grad and floating)
+            tensor.__dict__.update(self.tensor.__dict__)  # what engines hang on parameters
         self.tensor = tensor
         for holder in self.holders:
             holder.set(tensor)
