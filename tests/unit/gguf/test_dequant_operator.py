@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import importlib
+from functools import partial
 
 import numpy as np
 import pytest
@@ -11,10 +12,17 @@ import torch
 from unit.gguf.oracles import assert_same_floats, ggml
 from unit.gguf.random_blocks import random_blocks
 
+from weight_readers_gguf import dequant
 from weight_readers_gguf.dequant import operator
 from weight_readers_gguf.types import BY_NAME
 
 Q4_K = BY_NAME["Q4_K"]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_to_compile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The backend is no matter here, and this one begins at once."""
+    monkeypatch.setattr(dequant, "dequantize", partial(dequant.dequantize, backend="torch"))
 
 
 @pytest.fixture

@@ -29,7 +29,7 @@ def main(source: str, target: str) -> None:
         for key in tasks.files:
             name, dtype = key.split("/")[:2]
             # An interpreter's time goes by operations, not by elements.
-            launch.ELEMENTS = usual if key.endswith("as on a device") else 1 << 16
+            launch.ELEMENTS = usual if key.endswith("as on a device") else 1 << 18
             kind, packed = BY_NAME[name], torch.from_numpy(tasks[key])
             size = packed.numel() // kind.nbytes * kind.block
             memory = torch.full((size + GUARD,), -7.0, dtype=getattr(torch, dtype))

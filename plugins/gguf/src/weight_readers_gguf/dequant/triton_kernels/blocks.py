@@ -7,8 +7,13 @@ have odd sizes, so that wider numbers are read byte by byte; elements take one l
 
 from __future__ import annotations
 
+from functools import partial
+
 import triton
 import triton.language as tl
+
+# Not compiled anew for one block, or for a multiple of 16.
+kernel = partial(triton.jit, do_not_specialize=["count"])
 
 
 @triton.jit

@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from weight_readers_gguf.dequant.triton_kernels.blocks import as_half, byte, half, put, rows, short, word
+from weight_readers_gguf.dequant.triton_kernels.blocks import as_half, byte, half, kernel, put, rows, short, word
 
 
 @triton.jit
@@ -40,7 +40,7 @@ def delta(minus: tl.tensor) -> tl.tensor:
     return tl.where(minus != 0, -0.125, 0.125)
 
 
-@triton.jit
+@kernel
 def iq1_s(packed: tl.tensor, out: tl.tensor, table: tl.tensor, count: tl.tensor, blocks: tl.constexpr) -> None:
     """50 bytes: d, the lower bits of 32 codes, 8 times uint16 of upper bits, scale and sign of delta."""
     source, target, part, exists = rows(packed, out, count, blocks, 32, 50, 256)
@@ -51,7 +51,7 @@ def iq1_s(packed: tl.tensor, out: tl.tensor, table: tl.tensor, count: tl.tensor,
     put(target + 8 * part + at, scale * (entry(table, code, 8) + delta(group & 0x8000)), exists)
 
 
-@triton.jit
+@kernel
 def iq1_m(packed: tl.tensor, out: tl.tensor, table: tl.tensor, count: tl.tensor, blocks: tl.constexpr) -> None:
     """56 bytes: the lower bits of 32 codes, their upper bits and signs of delta, 16 scales with d in between."""
     source, target, part, exists = rows(packed, out, count, blocks, 32, 56, 256)
@@ -65,7 +65,7 @@ def iq1_m(packed: tl.tensor, out: tl.tensor, table: tl.tensor, count: tl.tensor,
     put(target + 8 * part + at, scale * (entry(table, code, 8) + delta(upper & 8)), exists)
 
 
-@triton.jit
+@kernel
 def iq2_xxs(packed: tl.tensor, out: tl.tensor, table: tl.tensor, count: tl.tensor, blocks: tl.constexpr) -> None:
     """66 bytes: d, 8 times four codes and 32 bits of signs and scale."""
     source, target, part, exists = rows(packed, out, count, blocks, 32, 66, 256)
@@ -77,7 +77,7 @@ def iq2_xxs(packed: tl.tensor, out: tl.tensor, table: tl.tensor, count: tl.tenso
     put(target + 8 * part + at, scale * entry(table, byte(group + part % 4), 8) * sign(signs, at), exists)
 
 
-@triton.jit
+@kernel
 def iq2_xs(packed: tl.tensor, out: tl.tensor, table: tl.tensor, count: tl.tensor, blocks: tl.constexpr) -> None:
     """74 bytes: d, 32 times uint16 of code and signs, 16 scales."""
     source, target, part, exists = rows(packed, out, count, blocks, 32, 74, 256)
@@ -89,7 +89,7 @@ def iq2_xs(packed: tl.tensor, out: tl.tensor, table: tl.tensor, count: tl.tensor
     put(target + 8 * part + at, scale * entry(table, code & 511, 8) * sign(signs, at), exists)
 
 
-@triton.jit
+@kernel
 def iq2_s(packed: tl.tensor, out: tl.tensor, table: tl.tensor, count: tl.tensor, blocks: tl.constexpr) -> None:
     """82 bytes: d, the lower bits of 32 codes, 32 bytes of signs, 8 bytes of upper bits, 16 scales."""
     source, target, part, exists = rows(packed, out, count, blocks, 32, 82, 256)
@@ -102,7 +102,7 @@ def iq2_s(packed: tl.tensor, out: tl.tensor, table: tl.tensor, count: tl.tensor,
     put(target + 8 * part + at, scale * entry(table, code, 8) * sign(signs, at), exists)
 
 
-@triton.jit
+@kernel
 def iq3_xxs(packed: tl.tensor, out: tl.tensor, table: tl.tensor, count: tl.tensor, blocks: tl.constexpr) -> None:
     """98 bytes: d, 64 codes, 8 times 32 bits of signs and scale."""
     source, target, part, exists = rows(packed, out, count, blocks, 64, 98, 256)
@@ -113,7 +113,7 @@ def iq3_xxs(packed: tl.tensor, out: tl.tensor, table: tl.tensor, count: tl.tenso
     put(target + 4 * part + at, scale * entry(table, byte(source + 2 + part), 4) * sign(signs, at), exists)
 
 
-@triton.jit
+@kernel
 def iq3_s(packed: tl.tensor, out: tl.tensor, table: tl.tensor, count: tl.tensor, blocks: tl.constexpr) -> None:
     """110 bytes: d, the lower bits of 64 codes, their uppermost bits, 32 bytes of signs, 8 scales."""
     source, target, part, exists = rows(packed, out, count, blocks, 64, 110, 256)

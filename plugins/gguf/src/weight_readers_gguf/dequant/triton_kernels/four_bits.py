@@ -10,7 +10,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from weight_readers_gguf.dequant.triton_kernels.blocks import byte, half, put, rows, short
+from weight_readers_gguf.dequant.triton_kernels.blocks import byte, half, kernel, put, rows, short
 
 
 @triton.jit
@@ -38,7 +38,7 @@ def half_ue4m3(code: tl.tensor) -> tl.tensor:
     return tl.where(code == 0x7F, 0.0, value)
 
 
-@triton.jit
+@kernel
 def mxfp4(packed: tl.tensor, out: tl.tensor, count: tl.tensor, blocks: tl.constexpr) -> None:
     """17 bytes: the scale in E8M0, 16 bytes of two codes."""
     source, target, _, exists = rows(packed, out, count, blocks, 1, 17, 32)
@@ -49,7 +49,7 @@ def mxfp4(packed: tl.tensor, out: tl.tensor, count: tl.tensor, blocks: tl.conste
         put(target + 16 * high + at, twice_e2m1((codes >> 4 * high) & 15) * d, exists)
 
 
-@triton.jit
+@kernel
 def nvfp4(packed: tl.tensor, out: tl.tensor, count: tl.tensor, blocks: tl.constexpr) -> None:
     """36 bytes: four scales in UE4M3, 32 bytes of two codes. A row is a quarter."""
     source, target, part, exists = rows(packed, out, count, blocks, 4, 36, 64)
@@ -60,7 +60,7 @@ def nvfp4(packed: tl.tensor, out: tl.tensor, count: tl.tensor, blocks: tl.conste
         put(target + 16 * part + 8 * high + at, twice_e2m1((codes >> 4 * high) & 15) * d, exists)
 
 
-@triton.jit
+@kernel
 def iq4_nl(packed: tl.tensor, out: tl.tensor, table: tl.tensor, count: tl.tensor, blocks: tl.constexpr) -> None:
     """18 bytes: d, 16 bytes of two codes."""
     source, target, _, exists = rows(packed, out, count, blocks, 1, 18, 32)
@@ -72,7 +72,7 @@ def iq4_nl(packed: tl.tensor, out: tl.tensor, table: tl.tensor, count: tl.tensor
         put(target + 16 * high + at, d * value, exists)
 
 
-@triton.jit
+@kernel
 def iq4_xs(packed: tl.tensor, out: tl.tensor, table: tl.tensor, count: tl.tensor, blocks: tl.constexpr) -> None:
     """136 bytes: d, upper bits of eight scales, 4 bytes of two scales, 128 bytes of two codes. A row is an eighth."""
     source, target, part, exists = rows(packed, out, count, blocks, 8, 136, 256)

@@ -9,10 +9,10 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from weight_readers_gguf.dequant.triton_kernels.blocks import byte, half, put, rows, signed_byte
+from weight_readers_gguf.dequant.triton_kernels.blocks import byte, half, kernel, put, rows, signed_byte
 
 
-@triton.jit
+@kernel
 def q2_k(packed: tl.tensor, out: tl.tensor, count: tl.tensor, blocks: tl.constexpr) -> None:
     """84 bytes: 16 bytes of scale and minimum, 64 bytes of four codes, d, m. A row is a half of a half."""
     source, target, part, exists = rows(packed, out, count, blocks, 4, 84, 256)
@@ -28,7 +28,7 @@ def q2_k(packed: tl.tensor, out: tl.tensor, count: tl.tensor, blocks: tl.constex
         put(target + 128 * side + 32 * quarter + 16 * (part % 2) + at, value, exists)
 
 
-@triton.jit
+@kernel
 def q3_k(packed: tl.tensor, out: tl.tensor, count: tl.tensor, blocks: tl.constexpr) -> None:
     """110 bytes: 32 bytes of third bits, 64 bytes of four codes, 12 bytes of 16 scales, d."""
     source, target, part, exists = rows(packed, out, count, blocks, 4, 110, 256)
@@ -59,7 +59,7 @@ def scale_and_minimum(scales: tl.tensor, group: tl.tensor) -> tl.tuple:
     return scale.to(tl.float32), minimum.to(tl.float32)
 
 
-@triton.jit
+@kernel
 def q4_k(packed: tl.tensor, out: tl.tensor, count: tl.tensor, blocks: tl.constexpr) -> None:
     """144 bytes: d, m, 12 bytes of eight scales and minimums, 128 bytes of two codes. A row is a quarter."""
     source, target, part, exists = rows(packed, out, count, blocks, 4, 144, 256)
@@ -73,7 +73,7 @@ def q4_k(packed: tl.tensor, out: tl.tensor, count: tl.tensor, blocks: tl.constex
         put(target + 64 * part + 32 * high + at, d * scale * code - m * minimum, exists)
 
 
-@triton.jit
+@kernel
 def q5_k(packed: tl.tensor, out: tl.tensor, count: tl.tensor, blocks: tl.constexpr) -> None:
     """176 bytes: d, m, 12 bytes of eight scales and minimums, 32 bytes of fifth bits, 128 bytes of two codes."""
     source, target, part, exists = rows(packed, out, count, blocks, 4, 176, 256)
@@ -88,7 +88,7 @@ def q5_k(packed: tl.tensor, out: tl.tensor, count: tl.tensor, blocks: tl.constex
         put(target + 64 * part + 32 * high + at, d * scale * code - m * minimum, exists)
 
 
-@triton.jit
+@kernel
 def q6_k(packed: tl.tensor, out: tl.tensor, count: tl.tensor, blocks: tl.constexpr) -> None:
     """210 bytes: 128 bytes of two codes, 64 bytes of four pairs of upper bits, 16 signed scales, d."""
     source, target, part, exists = rows(packed, out, count, blocks, 4, 210, 256)

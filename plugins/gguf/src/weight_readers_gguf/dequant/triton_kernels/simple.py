@@ -6,13 +6,12 @@ Source: ``dequantize_row_*`` of ggml-quants.c, operation by operation; ``d`` is 
 
 from __future__ import annotations
 
-import triton
 import triton.language as tl
 
-from weight_readers_gguf.dequant.triton_kernels.blocks import byte, half, put, rows, signed_byte, word
+from weight_readers_gguf.dequant.triton_kernels.blocks import byte, half, kernel, put, rows, signed_byte, word
 
 
-@triton.jit
+@kernel
 def q4_0(packed: tl.tensor, out: tl.tensor, count: tl.tensor, blocks: tl.constexpr) -> None:
     """18 bytes: d, 16 bytes of two codes."""
     source, target, _, exists = rows(packed, out, count, blocks, 1, 18, 32)
@@ -24,7 +23,7 @@ def q4_0(packed: tl.tensor, out: tl.tensor, count: tl.tensor, blocks: tl.constex
         put(target + 16 * high + at, (code - 8).to(tl.float32) * d, exists)
 
 
-@triton.jit
+@kernel
 def q4_1(packed: tl.tensor, out: tl.tensor, count: tl.tensor, blocks: tl.constexpr) -> None:
     """20 bytes: d, m, 16 bytes of two codes."""
     source, target, _, exists = rows(packed, out, count, blocks, 1, 20, 32)
@@ -37,7 +36,7 @@ def q4_1(packed: tl.tensor, out: tl.tensor, count: tl.tensor, blocks: tl.constex
         put(target + 16 * high + at, code.to(tl.float32) * d + m, exists)
 
 
-@triton.jit
+@kernel
 def q5_0(packed: tl.tensor, out: tl.tensor, count: tl.tensor, blocks: tl.constexpr) -> None:
     """22 bytes: d, the fifth bits of 32 codes, 16 bytes of two codes."""
     source, target, _, exists = rows(packed, out, count, blocks, 1, 22, 32)
@@ -50,7 +49,7 @@ def q5_0(packed: tl.tensor, out: tl.tensor, count: tl.tensor, blocks: tl.constex
         put(target + 16 * high + at, (code - 16).to(tl.float32) * d, exists)
 
 
-@triton.jit
+@kernel
 def q5_1(packed: tl.tensor, out: tl.tensor, count: tl.tensor, blocks: tl.constexpr) -> None:
     """24 bytes: d, m, the fifth bits of 32 codes, 16 bytes of two codes."""
     source, target, _, exists = rows(packed, out, count, blocks, 1, 24, 32)
@@ -64,7 +63,7 @@ def q5_1(packed: tl.tensor, out: tl.tensor, count: tl.tensor, blocks: tl.constex
         put(target + 16 * high + at, code.to(tl.float32) * d + m, exists)
 
 
-@triton.jit
+@kernel
 def q8_0(packed: tl.tensor, out: tl.tensor, count: tl.tensor, blocks: tl.constexpr) -> None:
     """34 bytes: d, 32 signed codes."""
     source, target, _, exists = rows(packed, out, count, blocks, 1, 34, 32)
@@ -72,7 +71,7 @@ def q8_0(packed: tl.tensor, out: tl.tensor, count: tl.tensor, blocks: tl.constex
     put(target + at, signed_byte(source + 2 + at).to(tl.float32) * half(source), exists)
 
 
-@triton.jit
+@kernel
 def q1_0(packed: tl.tensor, out: tl.tensor, count: tl.tensor, blocks: tl.constexpr) -> None:
     """18 bytes: d, 128 bits that say plus."""
     source, target, part, exists = rows(packed, out, count, blocks, 16, 18, 128)
@@ -82,7 +81,7 @@ def q1_0(packed: tl.tensor, out: tl.tensor, count: tl.tensor, blocks: tl.constex
     put(target + 8 * part + at, (2 * plus - 1).to(tl.float32) * half(source), exists)
 
 
-@triton.jit
+@kernel
 def q2_0(packed: tl.tensor, out: tl.tensor, count: tl.tensor, blocks: tl.constexpr) -> None:
     """18 bytes: d, 16 bytes of four codes."""
     source, target, part, exists = rows(packed, out, count, blocks, 16, 18, 64)

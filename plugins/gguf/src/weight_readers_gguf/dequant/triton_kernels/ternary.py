@@ -9,7 +9,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from weight_readers_gguf.dequant.triton_kernels.blocks import byte, half, put, rows
+from weight_readers_gguf.dequant.triton_kernels.blocks import byte, half, kernel, put, rows
 
 
 @triton.jit
@@ -25,7 +25,7 @@ def trits(
         rest = (rest * 3) & 255
 
 
-@triton.jit
+@kernel
 def tq1_0(packed: tl.tensor, out: tl.tensor, count: tl.tensor, blocks: tl.constexpr) -> None:
     """54 bytes: 32 bytes and 16 bytes of five digits, 4 bytes of four digits, d."""
     source, target, _, exists = rows(packed, out, count, blocks, 1, 54, 256)
@@ -35,7 +35,7 @@ def tq1_0(packed: tl.tensor, out: tl.tensor, count: tl.tensor, blocks: tl.conste
     trits(source + 48, target + 240, exists, d, 4, 4)
 
 
-@triton.jit
+@kernel
 def tq2_0(packed: tl.tensor, out: tl.tensor, count: tl.tensor, blocks: tl.constexpr) -> None:
     """66 bytes: 64 bytes of four codes, d. A row is a half."""
     source, target, part, exists = rows(packed, out, count, blocks, 2, 66, 256)
