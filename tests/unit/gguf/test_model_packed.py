@@ -121,6 +121,29 @@ class TestAnEmbedding:
             embedding(torch.tensor([ROWS]))
 
 
+class TestAnyPackedLayer:
+    def test_refuses_a_conversion_of_its_bytes_before_anything_is_converted(self, linear: PackedLinear) -> None:
+        with pytest.raises(TypeError, match=r"\(Q4_K\) is bytes and cannot be converted to torch.float64"):
+            linear.type(torch.float64)
+        assert (linear.qweight.dtype, linear.bias.dtype) == (torch.uint8, torch.float32)
+
+    @pytest.mark.parametrize(
+        ("layer", "given"),
+        [
+            (nn.Linear(COLUMNS, ROWS, bias=False), torch.zeros(2, COLUMNS)),
+            (nn.Embedding(ROWS, COLUMNS), torch.tensor([1])),
+        ],
+        ids=["linear", "embedding"],
+    )
+    def test_says_that_it_was_not_filled(self, tmp_path: Path, layer: nn.Module, given: torch.Tensor) -> None:
+        file = write_gguf(
+            tmp_path / "m.gguf", {"layer.weight": (BY_NAME["Q4_K"].id, (ROWS, COLUMNS), blocks("Q4_K").tobytes())}
+        )
+        prepare_module(nn.ModuleDict({"layer": layer}), file)
+        with pytest.raises(RuntimeError, match="layer 'layer' has no memory yet"):
+            layer(given)
+
+
 class TestASubclass:
     def test_keeps_what_its_forward_does_with_that_of_its_base(self, tmp_path: Path) -> None:
         layer = packed(tmp_path, ScaledEmbedding(0.5))

@@ -96,10 +96,22 @@ class PackedLayer(nn.Module):
         )
 
     def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], recurse: bool = True) -> PackedLayer:
+        bytes_, numbers = (fn(torch.empty(0, dtype=dtype, device="cpu")) for dtype in (torch.uint8, self.compute_dtype))
+        if bytes_.dtype is not torch.uint8:
+            raise TypeError(
+                f"a packed weight ({self.ggml_type.name}) is bytes and cannot be converted to {bytes_.dtype};"
+                " use .to(dtype), which converts floating-point parameters only"
+            )
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
-        with torch.device("cpu"):
-            self.compute_dtype = fn(torch.empty(0, dtype=self.compute_dtype)).dtype
+        self.compute_dtype = numbers.dtype
         return self
+
+    def _require_memory(self, input: torch.Tensor) -> None:  # noqa: A002 - as in `forward`
+        if self.qweight.is_meta and not input.is_meta:
+            raise RuntimeError(
+                f"the packed weight of layer {self.layout.prefix!r} has no memory yet: put the weights of the"
+                " checkpoint into the prepared model with fill, or load it with load_packed"
+            )
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, type={self.ggml_type.name}"
@@ -119,6 +131,7 @@ class PackedLinear(PackedLayer, nn.Linear):  # type: ignore[misc]
     """
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - the name in nn.Linear
+        self._require_memory(input)
         out = compute.linear(input, self.qweight, self.layout, self.bias, self.workspace)
         return low_rank.added(self, input, out)
 
@@ -141,6 +154,7 @@ class PackedEmbedding(PackedLayer, nn.Embedding):  # type: ignore[misc]
     """
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - the name in nn.Embedding
+        self._require_memory(input)
         return compute.embedding(input, self.qweight, self.layout, self.compute_dtype)
 
 
