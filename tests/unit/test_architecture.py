@@ -35,6 +35,7 @@ DISTRIBUTION_OF = {"importlib_metadata": "importlib-metadata"}
 IMPORTED_LATE = {
     ("formats/files", "torch"),
     ("formats/safetensors", "torch"),
+    ("plugins/gguf", "llvmlite"),
     ("plugins/gguf", "numba"),
     ("plugins/gguf", "triton"),
 }

@@ -60,10 +60,10 @@ def one_tensor(*dims: int, type_id: int = 0, offset: int = 0, data: bytes = byte
         (b"PK\x03\x04" + bytes(30), ForeignContentError, "zip"),
         (b"\x80\x02}q\x00.", ForeignContentError, "pickle"),
         (b"lmgg" + bytes(30), ForeignContentError, "before GGUF"),
-        (b"\x1f\x8b\x08", ForeignContentError, "compressed"),
+        (b"\x1f\x8b\x08", ForeignContentError, "gzip"),
         (bytes(5000), ForeignContentError, "zero bytes"),
-        (b"some text", ForeignContentError, "something else"),
-        (b"GGUf" + bytes(60), ForeignContentError, "something else"),
+        (b"some text", ForeignContentError, "nothing that is known"),
+        (b"GGUf" + bytes(60), ForeignContentError, "nothing that is known"),
     ],
 )
 def test_another_content_is_named(tmp_path: Path, content: bytes, kind: type[CheckpointError], said: str) -> None:

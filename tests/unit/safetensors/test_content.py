@@ -14,7 +14,8 @@ import torch
 from support.files import entry, write_safetensors
 
 from weight_readers.errors import EmptyFileError, ForeignContentError, LfsPointerError
-from weight_readers_safetensors import foreign_content, recognise
+from weight_readers_files.content import recognise
+from weight_readers_safetensors import foreign_content
 
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:" + b"ab" * 32 + b"\nsize 4974351112\n"
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The safetensors format: one parser, one dtype table and one set of byte-range rules for every reader."""
 
-from weight_readers_safetensors.content import foreign_content, recognise
+from weight_readers_safetensors.content import foreign_content
 from weight_readers_safetensors.dtypes import DTYPES, Dtype, dtype_of, torch_dtype
 from weight_readers_safetensors.header import Header, read_header, scan_header
 from weight_readers_safetensors.known import HeaderCache
@@ -19,7 +19,6 @@ __all__ = [
     "plan",
     "read_header",
     "read_headers",
-    "recognise",
     "scan_header",
     "sliced_shape",
     "stored_shape",

@@ -9,6 +9,7 @@ import re
 
 from weight_readers.errors import CheckpointError, DuplicateTensorError, HeaderError, TruncatedFileError
 from weight_readers.reader import TensorMeta
+from weight_readers_files.content import HEAD_BYTES, MAX_SAFETENSORS_HEADER
 from weight_readers_safetensors._entries import (
     Fields,
     MalformedEntryError,
@@ -21,7 +22,7 @@ from weight_readers_safetensors._entries import (
 )
 from weight_readers_safetensors._layout import DOWNLOAD_AGAIN, Placed, layout_problems, size_problems
 from weight_readers_safetensors._text import HeaderText
-from weight_readers_safetensors.content import HEAD_BYTES, MAX_HEADER_BYTES, foreign_content
+from weight_readers_safetensors.content import foreign_content
 
 MAX_ENTRY = 256 * 1024
 """Characters in one tensor's entry."""
@@ -78,11 +79,11 @@ class Scan:
                 fix=DOWNLOAD_AGAIN,
             )
         length = int.from_bytes(head[:8], "little")
-        if length > MAX_HEADER_BYTES:
+        if length > MAX_SAFETENSORS_HEADER:
             return HeaderError(
                 "not a safetensors file, or its length field is damaged",
                 path=self.path,
-                expected=f"a header of at most {MAX_HEADER_BYTES} bytes",
+                expected=f"a header of at most {MAX_SAFETENSORS_HEADER} bytes",
                 found=f"a length field of {length}",
             )
         return HeaderError("the length field says 0: there is no header", path=self.path) if length == 0 else None

@@ -1,130 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a file that is no safetensors file is instead, told by its first bytes."""
+"""Whether the first bytes of a file are those of a safetensors file."""
 
 from __future__ import annotations
 
-import os
-import re
-from collections.abc import Callable
-from dataclasses import dataclass
-
-from weight_readers.errors import CheckpointError, EmptyFileError, ForeignContentError, LfsPointerError
-
-HEAD_BYTES = 4096
-"""How many of the first bytes `recognise` and `foreign_content` want."""
-MAX_HEADER_BYTES = 100_000_000
-"""The longest header the safetensors library takes, in bytes."""
-
-_POINTER = b"version https://git-lfs"
-_DOWNLOAD = "Download the file again"
-_PT = 'Rename it to .pt, and install the reader: pip install "weight-readers[pt]"'
-_GGUF = 'Rename it to .gguf, and install the reader: pip install "weight-readers[gguf]"'
-
-
-@dataclass(frozen=True)
-class Content:
-    """A kind of content: what to call it and what its owner can do."""
-
-    name: str
-    fix: str
-    matches: Callable[[bytes], bool]
-
-
-def _starts(*prefixes: bytes) -> Callable[[bytes], bool]:
-    return lambda head: head.startswith(prefixes)
-
-
-def _text_starts(*prefixes: bytes) -> Callable[[bytes], bool]:
-    def matches(head: bytes) -> bool:
-        return head.removeprefix(b"\xef\xbb\xbf").lstrip()[:32].lower().startswith(prefixes)
-
-    return matches
-
-
-def _is_pickle(head: bytes) -> bool:
-    return head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05")
-
-
-def _is_torch_zip(head: bytes) -> bool:
-    # torch.save writes <name>/data.pkl as the first member of the archive.
-    return head.startswith(b"PK\x03\x04") and b"/data.pkl" in head[:512]
-
-
-CONTENTS = (
-    Content("a git-lfs pointer", "Run `git lfs pull` in its folder, or download the file itself", _starts(_POINTER)),
-    Content("a torch checkpoint (zip with data.pkl)", _PT, _is_torch_zip),
-    Content("a zip archive", "Unpack it, and load the files inside", _starts(b"PK\x03\x04", b"PK\x05\x06")),
-    Content("a GGUF file", _GGUF, _starts(b"GGUF")),
-    Content("a pickle (an old torch checkpoint)", _PT, _is_pickle),
-    Content("a gzip archive", "Unpack it with gunzip or tar -xzf", _starts(b"\x1f\x8b")),
-    Content("an xz, zstd or bzip2 archive", "Unpack it first", _starts(b"\xfd7zXZ", b"\x28\xb5\x2f\xfd", b"BZh")),
-    Content("a tar archive", "Unpack it with tar -xf", lambda head: head[257:262] == b"ustar"),
-    Content("an HDF5 file", "Convert it; HDF5 is not read here", _starts(b"\x89HDF\r\n")),
-    Content("a numpy file", "Convert it; .npy is not read here", _starts(b"\x93NUMPY")),
-    Content("an HTML page", f"A web page was saved in its place (a login or an error?): {_DOWNLOAD.lower()}",
-            _text_starts(b"<!doctype html", b"<html", b"<head", b"<body")),
-    Content("an XML document", f"A server's error was saved in its place: {_DOWNLOAD.lower()}", _text_starts(b"<")),
-    Content("JSON text", f"An index, a config or a server's error message stands in its place: {_DOWNLOAD.lower()}",
-            _text_starts(b"{", b"[")),
-    Content("nothing but zero bytes at its start",
-            f"A download reserved the space and never filled it: {_DOWNLOAD.lower()}", lambda head: not any(head)),
-)  # fmt: skip
-"""In order of preference: the first that matches is what the content is."""
-
-
-def recognise(head: bytes) -> Content | None:
-    """The kind of content that begins with ``head`` (up to `HEAD_BYTES`), or None for none of those known.
-
-    Sure only for what is not safetensors: see `looks_like_safetensors`.
-    """
-    return next((content for content in CONTENTS if head and content.matches(head)), None)
-
-
-def looks_like_safetensors(head: bytes) -> bool:
-    """Whether a plausible header length is followed by ``{``.
-
-    Then the first bytes are that length, whatever else they look like: 0x80 0x02, the beginning of a pickle,
-    is the length 640 as well, and a tensor may be *named* like a git-lfs pointer.
-    """
-    return int.from_bytes(head[:8], "little") <= MAX_HEADER_BYTES and head[8:9] == b"{"
+import weight_readers_files.content
+from weight_readers.errors import CheckpointError
+from weight_readers_files.content import looks_like_safetensors, recognise
 
 
 def foreign_content(path: str, head: bytes) -> CheckpointError | None:
-    """The error for a file whose first bytes are ``head`` and are not those of a safetensors file, else None.
+    """The error for a file that begins with ``head`` and is empty or known to be something else, else None.
 
-    `EmptyFileError`, `LfsPointerError` with the oid and size it stands for, or `ForeignContentError` that says
-    what the name claims and what the content is.
+    What is not known is parsed: its header says more about what is wrong with it.
     """
-    if not head:
-        return EmptyFileError("empty file (0 bytes)", path=path, fix=_DOWNLOAD)
-    content = None if looks_like_safetensors(head) else recognise(head)
-    if content is None:
+    if looks_like_safetensors(head) or (head and recognise(head) is None):
         return None
-    if head.startswith(_POINTER):
-        return _pointer_error(path, head, content)
-    return ForeignContentError(
-        f"{_claim(path)}, and the content is {content.name}",
-        path=path,
-        expected="safetensors",
-        found=content.name,
-        fix=content.fix,
-    )
-
-
-def _claim(path: str) -> str:
-    suffix = os.path.splitext(path)[1]
-    return f"the name says {suffix}" if suffix else "read as safetensors"
-
-
-def _pointer_error(path: str, head: bytes, content: Content) -> LfsPointerError:
-    oid = re.search(rb"^oid (\S{1,128})\r?$", head, re.MULTILINE)
-    size = re.search(rb"^size ([0-9]{1,20})\r?$", head, re.MULTILINE)
-    stands_for = f"{oid[1].decode('ascii', 'replace') if oid else 'an unknown oid'}"
-    return LfsPointerError(
-        f"a git-lfs pointer, not the file itself: it stands for {stands_for}"
-        + (f" of {int(size[1])} bytes" if size else ""),
-        path=path,
-        expected=f"{int(size[1])} bytes" if size else None,
-        found=f"a pointer of {len(head)} bytes" if len(head) < HEAD_BYTES else "a pointer",
-        fix=content.fix,
-    )
+    return weight_readers_files.content.foreign_content(path, head, expected="safetensors", what="safetensors")

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from weight_readers.errors import CheckpointError, CheckpointProblems, DuplicateTensorError
 from weight_readers.reader import Files
+from weight_readers_files import natural_order
 from weight_readers_gguf.header import GGUFHeader, Metadata, scan_header
 from weight_readers_gguf.splits import set_problems, split_of
 from weight_readers_gguf.tensors import GGUFTensor, tensors_of
@@ -59,23 +59,6 @@ def _scan_all(paths: Sequence[str]) -> list[tuple[GGUFHeader, tuple[CheckpointEr
         return [scan_header(paths[0])]
     with ThreadPoolExecutor(min(MAX_THREADS, len(paths)), thread_name_prefix="gguf-header") as pool:
         return list(pool.map(scan_header, paths))
-
-
-def natural_order(files: Files) -> list[str]:
-    """The paths in natural order (``-2`` before ``-10``). Raises TypeError for a bare path, ValueError for none."""
-    if isinstance(files, (str, bytes, os.PathLike)):
-        raise TypeError(f"files must be a sequence of paths, not the single path {files!r}: write [{files!r}]")
-    paths = sorted((os.fspath(file) for file in files), key=_natural_key)
-    if not paths:
-        raise ValueError("files is empty: there is no checkpoint to read")
-    return paths
-
-
-def _natural_key(path: str) -> tuple[list[tuple[int, str]], str]:
-    # Odd places are runs of digits, compared by length and then as text: no conversion, no limit on their length.
-    parts = re.split(r"([0-9]+)", path)
-    digits = (part.lstrip("0") if place % 2 else part for place, part in enumerate(parts))
-    return [(len(part) if place % 2 else 0, part) for place, part in enumerate(digits)], path
 
 
 def _checkpoint(headers: Sequence[GGUFHeader], held: Sequence[Sequence[GGUFTensor]]) -> GGUFCheckpoint:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 
 from weight_readers.errors import CheckpointError, TensorLayoutError, TruncatedFileError
-from weight_readers_gguf.header._content import DOWNLOAD_AGAIN
+from weight_readers_files.content import DOWNLOAD_AGAIN
 from weight_readers_gguf.header._tensor_infos import TensorInfo
 
 

@@ -7,9 +7,8 @@ import os
 from dataclasses import dataclass
 
 from weight_readers.errors import CheckpointError, CheckpointProblems
-from weight_readers_gguf.header._open import open_regular
+from weight_readers_files import State, open_regular
 from weight_readers_gguf.header._scan import Scan
-from weight_readers_gguf.header._state import State
 from weight_readers_gguf.header._tensor_infos import TensorInfo
 from weight_readers_gguf.header.metadata import Metadata
 

@@ -10,11 +10,12 @@ import io
 import struct
 
 from weight_readers.errors import CheckpointError, DuplicateTensorError, HeaderError
+from weight_readers_files import State
+from weight_readers_files.content import HEAD_BYTES
 from weight_readers_gguf.header import _limits as limits
-from weight_readers_gguf.header._content import HEAD_BYTES, MAGIC, foreign_content
+from weight_readers_gguf.header._content import MAGIC, foreign_content
 from weight_readers_gguf.header._layout import layout_problems
 from weight_readers_gguf.header._names import checked_name
-from weight_readers_gguf.header._state import State
 from weight_readers_gguf.header._tensor_infos import LEAST_BYTES, TensorInfo, read_info
 from weight_readers_gguf.header._values import pass_value
 from weight_readers_gguf.header._window import U32, Window

@@ -11,9 +11,9 @@ import os
 import struct
 
 from weight_readers.errors import CheckpointError, HeaderError, TruncatedFileError
+from weight_readers_files import State
+from weight_readers_files.content import DOWNLOAD_AGAIN
 from weight_readers_gguf.header import _limits as limits
-from weight_readers_gguf.header._content import DOWNLOAD_AGAIN
-from weight_readers_gguf.header._state import State
 
 U32 = struct.Struct("<I")
 U64 = struct.Struct("<Q")

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from weight_readers_gguf.header._open import open_regular
-from weight_readers_gguf.header._state import State
+from weight_readers_files import State, open_regular
 from weight_readers_gguf.header._values import Slot, decode
 from weight_readers_gguf.header._window import Window
 
