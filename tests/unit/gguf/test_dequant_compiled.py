@@ -93,6 +93,21 @@ def test_a_weight_of_many_ranges_is_complete_and_in_order(dtype: torch.dtype, mo
     assert torch.equal(expected.nan_to_num(), dequantized("Q4_K", packed, dtype).nan_to_num())
 
 
+@pytest.mark.parametrize("name", ["Q4_0", "TQ1_0", "IQ2_XXS", "IQ3_S", "IQ4_XS"])
+def test_results_written_past_the_caches_are_the_same(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_run, "_STREAMED_BYTES", 0)
+    packed = random_blocks(name, 65)
+    assert_same_floats(ggml(name, packed), dequantized(name, packed).numpy())
+    assert (KERNELS[name].function, True) in _build._built
+
+
+def test_memory_that_is_not_aligned_for_it_is_not_written_past_the_caches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_run, "_STREAMED_BYTES", 0)
+    packed, memory = random_blocks("Q4_0", 64), torch.empty(64 * 32 + 1)
+    compiled.dequantize_into(torch.from_numpy(packed), BY_NAME["Q4_0"], memory[1:])
+    assert_same_floats(ggml("Q4_0", packed).ravel(), memory[1:].numpy())
+
+
 def test_nothing_at_all_is_no_call() -> None:
     out = torch.empty(0)
     compiled.dequantize_into(torch.empty(0, dtype=torch.uint8), BY_NAME["Q4_0"], out)
@@ -175,7 +190,7 @@ def test_there_are_no_more_threads_than_torch_would_use() -> None:
 def test_a_kernel_is_compiled_once_however_many_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     compilations = []
     monkeypatch.setattr(_build, "_built", {})
-    monkeypatch.setattr(_build, "_compile", lambda kernel: compilations.append(kernel) or kernel.function)
+    monkeypatch.setattr(_build, "_compile", lambda kernel, streamed: compilations.append(kernel) or kernel.function)
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: _build.compiled(KERNELS["Q4_0"]), range(16)))
     assert len(compilations) == 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import llvmlite.ir  # type: ignore[import-untyped]
+import llvmlite.ir
 import numba
 import numba.core.cgutils
 import numba.core.datamodel.models

@@ -9,13 +9,16 @@ import torch
 
 from weight_readers_gguf.dequant.compiled._build import compiled
 from weight_readers_gguf.dequant.compiled._threads import share_out
+from weight_readers_gguf.dequant.compiled._vectors import STREAM_ALIGNMENT
 from weight_readers_gguf.dequant.compiled.kernels import KERNELS, Kernel
 from weight_readers_gguf.types import GGMLType
 
-_DIRECT_ELEMENTS = 1 << 18
+_DIRECT_ELEMENTS = 1 << 20
 """Of one range that is decoded straight into float32: long beside the cost of a call, short beside a weight."""
 _SCRATCH_ELEMENTS = 1 << 15
 """Of one range that is rounded: 128 KiB of float32; torch takes more than these to threads of its own."""
+_STREAMED_BYTES = 32 << 20
+"""From here on float32 results are written past the caches: as much as the last one of a large CPU holds."""
 
 Work = Callable[[int, int], None]
 
@@ -25,7 +28,7 @@ def run(kind: GGMLType, packed: torch.Tensor, out: torch.Tensor) -> None:
     blocks, rows = packed.view(-1, kind.nbytes), out.view(-1, kind.block)
     direct = out.dtype == torch.float32
     step = max(1, (_DIRECT_ELEMENTS if direct else _SCRATCH_ELEMENTS) // kind.block)
-    decode = _decoder(KERNELS[kind.name])
+    decode = _decoder(KERNELS[kind.name], streamed=direct and _streams(out))
 
     def worker() -> Work:
         return _direct(decode, blocks, rows) if direct else _rounding(decode, blocks, rows, step)
@@ -36,8 +39,13 @@ def run(kind: GGMLType, packed: torch.Tensor, out: torch.Tensor) -> None:
 _Decode = Callable[[torch.Tensor, torch.Tensor], None]
 
 
-def _decoder(kernel: Kernel) -> _Decode:
-    function, tables = compiled(kernel), [table() for table in kernel.tables]
+def _streams(out: torch.Tensor) -> bool:
+    """Whether to write past the caches: what does not fit them need not be read into them to be overwritten."""
+    return out.nbytes >= _STREAMED_BYTES and out.data_ptr() % STREAM_ALIGNMENT == 0
+
+
+def _decoder(kernel: Kernel, *, streamed: bool) -> _Decode:
+    function, tables = compiled(kernel, streamed=streamed), [table() for table in kernel.tables]
     return lambda blocks, out: function(blocks.numpy(), out.numpy(), *tables)
 
 

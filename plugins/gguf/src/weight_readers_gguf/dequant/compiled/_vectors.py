@@ -42,7 +42,7 @@ def _reads(element: Any, count: int, widened: str | None = None) -> Any:
     kind = Lanes(element, count)
     stored = ir.VectorType(ir.IntType(8), count) if widened else kind.llvm
 
-    @extending.intrinsic  # type: ignore[untyped-decorator]
+    @extending.intrinsic
     def read(typing: Any, array: Any, row: Any, column: Any) -> Any:
         def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             found = builder.load(_place(context, builder, sig.args[0], args, stored), align=1)
@@ -72,7 +72,7 @@ def _fields(width: int) -> Any:
     """An intrinsic ``(word) -> int32x16``: the word's lowest 16 fields of ``width`` bits, the lowest first."""
     kind = Lanes(types.int32, 16)
 
-    @extending.intrinsic  # type: ignore[untyped-decorator]
+    @extending.intrinsic
     def fields(typing: Any, word: Any) -> Any:
         def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
             shifts = ir.Constant(kind.llvm, [width * lane for lane in range(16)])
@@ -87,19 +87,31 @@ def _fields(width: int) -> Any:
 bits16, pairs16 = _fields(1), _fields(2)
 
 
-@extending.intrinsic  # type: ignore[untyped-decorator]
-def put(typing: Any, array: Any, row: Any, column: Any, vector: Any) -> Any:
-    """Write a vector to ``array[row, column]`` and what follows."""
+def _writes(*, streamed: bool) -> Any:
+    """An intrinsic ``(array, row, column, vector)`` that writes the vector there; ``streamed`` past the caches."""
 
-    def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
-        place = _place(context, builder, sig.args[0], args, sig.args[3].llvm)
-        builder.store(args[3], place, align=4)
-        return context.get_dummy_value()
+    @extending.intrinsic
+    def write(typing: Any, array: Any, row: Any, column: Any, vector: Any) -> Any:
+        def emit(context: Any, builder: Any, sig: Any, args: Any) -> Any:
+            kind = sig.args[3]
+            place = _place(context, builder, sig.args[0], args, kind.llvm)
+            stored = builder.store(args[3], place, align=4 * (kind.count if streamed else 1))
+            if streamed:
+                once = ir.Constant(_INT, 1)
+                stored.set_metadata("nontemporal", builder.module.add_metadata([once]))
+            return context.get_dummy_value()
 
-    return types.void(array, types.intp, types.intp, vector), emit
+        return types.void(array, types.intp, types.intp, vector), emit
+
+    return write
 
 
-@extending.intrinsic  # type: ignore[untyped-decorator]
+put, put_streamed = _writes(streamed=False), _writes(streamed=True)
+STREAM_ALIGNMENT = 64
+"""Of the array that `put_streamed` writes to, in bytes: vectors of 16 float32 are written whole."""
+
+
+@extending.intrinsic
 def numbers(typing: Any, vector: Any) -> Any:
     """Integers as float32."""
     kind = Lanes(types.float32, vector.count)

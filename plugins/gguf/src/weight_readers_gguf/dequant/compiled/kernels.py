@@ -10,19 +10,21 @@ from typing import NamedTuple
 from weight_readers_gguf.dequant.compiled import codebook, k, legacy, looked_up, tables
 from weight_readers_gguf.dequant.compiled._bits import Floats
 
+Function = Callable[..., None]
+
 
 class Kernel(NamedTuple):
     """``function(blocks, out, *tables)`` decodes blocks ``[n, nbytes]`` into ``out`` ``[n, elements of a block]``."""
 
-    function: Callable[..., None]
+    function: Function
     tables: tuple[Callable[[], Floats], ...] = ()
 
 
-def _with_grid(name: str, function: Callable[..., None], *more: Callable[[], Floats]) -> Kernel:
+def _with_grid(name: str, function: Function, *more: Callable[[], Floats]) -> Kernel:
     return Kernel(function, (partial(tables.codebook, name), *more))
 
 
-def _with_values(name: str, function: Callable[..., None], *more: Callable[[], Floats]) -> Kernel:
+def _with_values(name: str, function: Function, *more: Callable[[], Floats]) -> Kernel:
     return Kernel(function, (partial(tables.values, name), *more))
 
 
