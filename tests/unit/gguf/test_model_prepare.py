@@ -178,6 +178,19 @@ class TestTheAudit:
         assert caught.value.shapes == (("up.weight", "[95, 64]", "[96, 64]"),)
         assert caught.value.dtypes == (("norm.weight", "I32", "float32"),)
 
+    def test_says_all_that_is_wrong_at_once(self, tmp_path: Path) -> None:
+        types = {name: t for name, t in TYPES.items() if name != "up.bias"} | {"stray.weight": "Q4_0"}
+        file = write(tmp_path / "w.gguf", types, {"stray.weight": (4, 32), "down.weight": (WIDTH, 64)})
+        with pytest.raises(TargetMismatchError) as caught:
+            prepare_module(on_meta(), file, islands=["nothing"])
+        for words in (
+            "islands 'nothing'",
+            "no tensor goes to: up.bias",
+            "place for: stray.weight",
+            "down.weight (file",
+        ):
+            assert words in str(caught.value)
+
     def test_refuses_types_that_cannot_be_read_by_their_id(self, tmp_path: Path) -> None:
         file = write_gguf(tmp_path / "new.gguf", {"weight": (99, (96, WIDTH), bytes(64))})
         with torch.device("meta"):

@@ -44,8 +44,7 @@ def audit(entries: Sequence[Entry], slots: Mapping[str, Slot], rules: Rules, pat
     found.say("rules that match no parameter", list(rules.unused(slots)))
     found.say("parameters without a shape yet", [s.name for s in distinct(slots) if s.is_lazy])
     _names(found, entries, slots, rules)
-    if not found.sentences:
-        _fit(found, [entry for entry in entries if entry.slot is not None], rules)
+    _fit(found, [entry for entry in entries if entry.slot is not None and not entry.slot.is_lazy], rules)
     if found.sentences:
         raise TargetMismatchError(
             f"{path} does not fit the model: " + "; ".join(found.sentences),
