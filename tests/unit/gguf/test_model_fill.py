@@ -168,7 +168,7 @@ class TestTheReport:
             "  packed      4 tensors, 8.9 KiB (2 Q8_0, 1 Q4_0, 1 Q5_1)",
             "  plain       1 tensor, 384 B (1 F32)",
             "  dequantized 1 tensor, 256 B (1 Q8_0)",
-            f"    norm.weight (Q8_0): {report.placements[1].reason}",
+            f"    norm.weight (Q8_0 to float32): {report.placements[1].reason}",
             "  ignored     1 tensor, 0 B (1 F32)",
             "    extra (F32): the model has no parameter 'extra'",
         ]

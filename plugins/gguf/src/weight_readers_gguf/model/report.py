@@ -43,6 +43,11 @@ class Placement:
     nbytes: int
     reason: str | None = None
 
+    @property
+    def kinds(self) -> str:
+        """``Q8_0 to bfloat16``, or the type alone where the model does not have the tensor."""
+        return self.type if self.dtype is None else f"{self.type} to {self.dtype}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class PlacementReport:
@@ -89,7 +94,7 @@ class PlacementReport:
                 kinds = ", ".join(f"{number} {name}" for name, number in types)
                 total = size(sum(each.nbytes for each in found))
                 yield f"  {how.value:<11} {counted(len(found), 'tensor')}, {total} ({kinds})"
-                yield from (f"    {each.source} ({each.type}): {each.reason}" for each in found if each.reason)
+                yield from (f"    {each.source} ({each.kinds}): {each.reason}" for each in found if each.reason)
         for word, names in (("missing", self.missing), ("unset", self.unset)):
             if names:
                 yield f"  {word:<11} {some(names)}"
