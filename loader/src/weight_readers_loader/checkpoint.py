@@ -74,12 +74,13 @@ def open_checkpoint(
     """
     _check_open(reader, strict, reader_options, environment, on_file)
     settings = thread_settings(enable_multithread_weight_load, num_weight_load_threads)
+    options = with_dequantize(reader_options, dequantize)
     layout = resolve(reference, variant=variant, use_format=use_format, rank=rank, world_size=world_size)
     chooser = Chooser(
         format=layout.format,
         reader=reader,
         strict=strict,
-        options=with_dequantize(reader_options, dequantize),
+        options=options,
         settings=settings,
         environment=environment,
     )
