@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import mmap
 import os
 import sys
 import threading
@@ -20,7 +21,7 @@ from unit.gguf.random_blocks import adversarial_blocks, every_position, random_b
 
 from weight_readers_gguf import dequant
 from weight_readers_gguf.dequant import compiled
-from weight_readers_gguf.dequant.compiled import _build, _run, _threads
+from weight_readers_gguf.dequant.compiled import _build, _pages, _run, _threads
 from weight_readers_gguf.dequant.compiled.kernels import KERNELS
 from weight_readers_gguf.types import BY_NAME, DEQUANTIZABLE
 
@@ -106,6 +107,27 @@ def test_memory_that_is_not_aligned_for_it_is_not_written_past_the_caches(monkey
     packed, memory = random_blocks("Q4_0", 64), torch.empty(64 * 32 + 1)
     compiled.dequantize_into(torch.from_numpy(packed), BY_NAME["Q4_0"], memory[1:])
     assert_same_floats(ggml("Q4_0", packed).ravel(), memory[1:].numpy())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel of Linux")
+def test_memory_is_new_until_it_is_written() -> None:
+    memory = torch.frombuffer(mmap.mmap(-1, 8 << 20, flags=mmap.MAP_PRIVATE), dtype=torch.float32)
+    assert _pages.is_new(memory)
+    memory.zero_()
+    assert not _pages.is_new(memory)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel of Linux")
+def test_asking_for_huge_pages_changes_no_number() -> None:
+    memory = torch.arange(3 << 20, dtype=torch.float32)
+    _pages.ask_for_huge_pages(memory[1:])
+    assert torch.equal(torch.arange(3 << 20, dtype=torch.float32), memory)
+
+
+def test_where_there_are_no_such_pages_nothing_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_pages, "_c_function", lambda *_: None)
+    _pages.ask_for_huge_pages(torch.empty(2 << 20))
+    assert not _pages.is_new(torch.empty(2 << 20))
 
 
 def test_nothing_at_all_is_no_call() -> None:

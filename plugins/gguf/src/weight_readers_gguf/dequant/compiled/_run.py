@@ -8,12 +8,13 @@ from collections.abc import Callable
 import torch
 
 from weight_readers_gguf.dequant.compiled._build import compiled
+from weight_readers_gguf.dequant.compiled._pages import ask_for_huge_pages, is_new
 from weight_readers_gguf.dequant.compiled._threads import share_out
 from weight_readers_gguf.dequant.compiled._vectors import STREAM_ALIGNMENT
 from weight_readers_gguf.dequant.compiled.kernels import KERNELS, Kernel
 from weight_readers_gguf.types import GGMLType
 
-_DIRECT_ELEMENTS = 1 << 20
+_DIRECT_ELEMENTS = 1 << 19
 """Of one range that is decoded straight into float32: long beside the cost of a call, short beside a weight."""
 _SCRATCH_ELEMENTS = 1 << 15
 """Of one range that is rounded: 128 KiB of float32; torch takes more than these to threads of its own."""
@@ -25,6 +26,7 @@ Work = Callable[[int, int], None]
 
 def run(kind: GGMLType, packed: torch.Tensor, out: torch.Tensor) -> None:
     """Decode all blocks of ``packed`` into ``out``."""
+    ask_for_huge_pages(out)
     blocks, rows = packed.view(-1, kind.nbytes), out.view(-1, kind.block)
     direct = out.dtype == torch.float32
     step = max(1, (_DIRECT_ELEMENTS if direct else _SCRATCH_ELEMENTS) // kind.block)
@@ -40,8 +42,11 @@ _Decode = Callable[[torch.Tensor, torch.Tensor], None]
 
 
 def _streams(out: torch.Tensor) -> bool:
-    """Whether to write past the caches: what does not fit them need not be read into them to be overwritten."""
-    return out.nbytes >= _STREAMED_BYTES and out.data_ptr() % STREAM_ALIGNMENT == 0
+    """Whether to write past the caches: what does not fit them need not be read into them to be overwritten.
+
+    New memory is in them when it is written, since the kernel has just cleared it.
+    """
+    return out.nbytes >= _STREAMED_BYTES and out.data_ptr() % STREAM_ALIGNMENT == 0 and not is_new(out)
 
 
 def _decoder(kernel: Kernel, *, streamed: bool) -> _Decode:
