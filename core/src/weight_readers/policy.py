@@ -60,6 +60,7 @@ class Precedence(NamedTuple):
     """What orders the readers, the weightiest first; the smaller comes first. No number is supplied by a plugin."""
 
     rejected: bool
+    foreign: bool
     not_requested: bool
     caller: int
     environment: int
@@ -81,6 +82,7 @@ def precedence(
     """Where ``name`` stands. A name without info (absent, broken, disabled) has nothing that is preferred."""
     return Precedence(
         rejected=isinstance(verdict, Rejected),
+        foreign=isinstance(verdict, Rejected) and verdict.code == "format",
         not_requested=name != requested,
         caller=_place(name, request.prefer),
         environment=_place(name, environment_prefers),
@@ -121,6 +123,7 @@ def why_before(first: Precedence, second: Precedence, request: Request, environm
 
 _WHY = {
     "rejected": "the other does not fit",
+    "foreign": "the other reads other formats",
     "not_requested": "requested by name",
     "caller": "preferred by the caller",
     "environment": "preferred by WEIGHT_READERS_PREFER",

@@ -80,11 +80,16 @@ class Selection(Schema):
         return next((c for c in self.candidates if c.name == name), None)
 
     def explain(self) -> str:
-        """Every candidate and its reason, the chosen one first, as lines of text."""
+        """Every candidate and its reason, the chosen one first, as lines of text.
+
+        Where one was chosen, readers of other formats share a line: there is nothing to learn from them.
+        """
         head = f"chosen: {self.chosen or 'none'}"
         if self.reason:
             head += f" ({self.reason})"
-        return "\n".join([head, *(f"  {candidate}" for candidate in self.candidates)])
+        others = [c.name for c in self.candidates if self.chosen and c.code == "format" and c.name != self.requested]
+        lines = [f"  {candidate}" for candidate in self.candidates if candidate.name not in others]
+        return "\n".join([head, *lines, *([f"  for other formats: {', '.join(others)}"] if others else [])])
 
     __str__ = explain
 

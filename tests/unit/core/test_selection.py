@@ -125,11 +125,13 @@ def test_explain_lists_every_candidate_the_chosen_one_first() -> None:
         "  fits: accepted: fits the request",
         "  lacking: rejected [backend-missing]: needs the module 'no_such', which is not installed."
         " Install it: pip install no-such",
-        "  other: rejected [format]: reads gguf, not safetensors",
         "  vetoing: rejected [vetoed]: no GPU here. Buy one",
         "  off: rejected [disabled]: disabled by WEIGHT_READERS_DISABLE. Take it out of WEIGHT_READERS_DISABLE",
         "  torn: rejected [broken]: it has no weight_readers_create",
+        "  for other formats: other",
     ]
+    asked = given.explain(Request(format="safetensors"), requested="other").explain()
+    assert "  other: rejected [format]: reads gguf, not safetensors" in asked
 
 
 def test_a_selection_goes_through_json_and_pickle_unchanged() -> None:
