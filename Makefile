@@ -9,7 +9,7 @@ DISTRIBUTIONS := core formats/files formats/safetensors plugins/mmap plugins/thr
 EDITABLE := -e "./core[all]" $(foreach d,$(filter-out core,$(DISTRIBUTIONS)),-e ./$(d))
 SOURCES := $(foreach d,$(DISTRIBUTIONS),$(d)/src)
 
-.PHONY: setup demo test lint bench wheels clean
+.PHONY: setup demo test lint bench bench-gguf wheels clean
 
 setup: $(READY)
 
@@ -35,6 +35,11 @@ lint: $(READY)
 bench: $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --requirement requirements-bench.txt
 	@$(BIN)/python -m benchmarks $(ARGS)
+
+# The GGUF plugin beside gguf-py, libgguf and ggml's C code; takes about ten minutes.
+bench-gguf: $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --requirement requirements-bench.txt
+	@$(BIN)/python -m benchmarks.gguf $(ARGS)
 
 # Every wheel that an offline install needs: our distributions, and what they depend on.
 wheels: $(READY)
