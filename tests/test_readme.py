@@ -20,6 +20,7 @@ READMES = [
     "formats/safetensors/README.md",
     "plugins/mmap/README.md",
     "plugins/threaded/README.md",
+    "plugins/gguf/README.md",
     "loader/README.md",
 ]
 BLOCK = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
