@@ -4,12 +4,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WHEELHOUSE := build/wheelhouse
-DISTRIBUTIONS := core formats/files formats/safetensors plugins/mmap plugins/threaded plugins/gguf loader
+DISTRIBUTIONS := core formats/files formats/safetensors plugins/mmap plugins/threaded plugins/runai plugins/gguf loader
 # pip before 23.3 resolves the extras of the first requirement only, so core[all] leads.
 EDITABLE := -e "./core[all]" $(foreach d,$(filter-out core,$(DISTRIBUTIONS)),-e ./$(d))
 SOURCES := $(foreach d,$(DISTRIBUTIONS),$(d)/src)
 
-.PHONY: setup demo test lint bench bench-gguf wheels clean
+.PHONY: setup demo demo-s3 test lint bench bench-gguf wheels clean
 
 setup: $(READY)
 
@@ -22,6 +22,10 @@ $(READY): constraints.txt requirements-dev.txt $(foreach d,$(DISTRIBUTIONS),$(d)
 
 demo: $(READY)
 	@$(BIN)/python examples/demo/run.py $(REF)
+
+# The same from an S3 server on this machine; nothing leaves it.
+demo-s3: $(READY)
+	@$(BIN)/python examples/demo/s3.py
 
 test: $(READY)
 	$(BIN)/python -m pytest $(ARGS)

@@ -20,6 +20,7 @@ READMES = [
     "formats/safetensors/README.md",
     "plugins/mmap/README.md",
     "plugins/threaded/README.md",
+    "plugins/runai/README.md",
     "plugins/gguf/README.md",
     "loader/README.md",
 ]

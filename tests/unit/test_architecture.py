@@ -27,6 +27,7 @@ ALLOWED = {
     "formats/safetensors": {CORE, FILES},
     "plugins/mmap": {CORE, *SAFETENSORS},
     "plugins/threaded": {CORE, *SAFETENSORS},
+    "plugins/runai": {CORE, *SAFETENSORS},
     "plugins/gguf": {CORE, FILES},
     "loader": {CORE},
 }

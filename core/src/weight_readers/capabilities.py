@@ -33,6 +33,8 @@ class Feature(str, Enum):
     """Reads only the part of a tensor that was asked for."""
     READ_INTO = "read_into"
     """Reads straight into the caller's tensors (the `ReadsInto` protocol)."""
+    LISTS = "lists"
+    """Shows what lies in a folder of its stores (the `ListsFiles` protocol)."""
     PACKED = "packed"
     """Yields quantized blocks as they are stored, ``uint8 [rows, row_bytes]``."""
     CONCURRENT = "concurrent"
@@ -109,6 +111,7 @@ class ReaderInfo(Schema):
     ``name`` equals the entry-point name. ``dtypes`` are torch dtype names without the prefix (``bfloat16``);
     an empty set means every dtype of the formats. ``devices`` are the device types the reader places tensors
     on directly; any other is reached by a copy. ``options`` are the keyword arguments of its constructor.
+    ``more_schemes`` are those that it would read with another package, each with the command that installs that.
     """
 
     name: str = _checked(_reader_name)
@@ -116,6 +119,7 @@ class ReaderInfo(Schema):
     summary: str = _checked(_schema.text, default="")
     formats: frozenset[str] = _checked(_schema.names)
     schemes: frozenset[str] = _checked(_schema.names, default=frozenset({"file"}))
+    more_schemes: Mapping[str, str] = _checked(_schema.mapping, default_factory=dict, hash=False)
     devices: frozenset[str] = _checked(_schema.names, default=frozenset({"cpu"}))
     dtypes: frozenset[str] = _checked(_schema.names, default=frozenset())
     features: frozenset[Feature] = _checked(_schema.members(Feature), default=frozenset())

@@ -149,7 +149,9 @@ def _scheme(info: ReaderInfo, request: Request, environment: Environment) -> Rej
     lacking = request.schemes - info.schemes
     if not lacking:
         return None
-    return Rejected(code="scheme", reason=f"cannot read {_list(lacking)}: its schemes are {_list(info.schemes)}")
+    reason = f"cannot read {_list(lacking)}: its schemes are {_list(info.schemes)}"
+    commands = sorted({str(info.more_schemes[scheme]) for scheme in lacking if scheme in info.more_schemes})
+    return Rejected(code="scheme", reason=reason, fix=f"Install it: {' && '.join(commands)}" if commands else None)
 
 
 def _key_filter(info: ReaderInfo, request: Request, environment: Environment) -> Rejected | None:

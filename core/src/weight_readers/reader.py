@@ -168,3 +168,29 @@ class ReadsInto(Protocol):
     ) -> ReadStats:
         """Fill the caller's tensors. A dtype or shape that does not match is refused before any write."""
         ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class StoredFile(Schema):
+    """One name in a folder of a store: the path a reader takes, and the size in bytes, None for a folder."""
+
+    name: str
+    path: str
+    nbytes: int | None
+
+
+@runtime_checkable
+class ListsFiles(Protocol):
+    """What `Feature.LISTS` promises: the reader can look around where its files lie (an object store)."""
+
+    def list_folder(self, folder: str) -> Sequence[StoredFile]:
+        """What lies directly in a folder; empty where there is none. Raises CheckpointError."""
+        ...
+
+    def read_start(self, path: str, limit: int) -> bytes:
+        """The first ``limit`` bytes of a file, or all if it has fewer. Raises CheckpointError."""
+        ...
+
+    def place(self, path: str) -> Mapping[str, str]:
+        """The settings that count for ``path`` (endpoint, region, …), in words and without secrets."""
+        ...

@@ -54,7 +54,8 @@ def open_checkpoint(
 ) -> Checkpoint:
     """Resolve ``reference``, check all its headers, and return a `Checkpoint` ready to be read.
 
-    reference: a folder, an index file, or a single weight file; ``~`` is expanded.
+    reference: a folder, an index file, or a single weight file, here (``~`` is expanded) or in an object store
+        (``s3://bucket/folder``) that an installed reader lists.
     reader: ask for a reader by name; otherwise core's policy picks one for each operation.
     variant: ``fp16`` of ``model.fp16.safetensors``. Asked for and not there is an error.
     use_format: ``safetensors``, ``gguf`` or ``pt``, never swapped for another.
@@ -75,9 +76,17 @@ def open_checkpoint(
     _check_open(reader, strict, reader_options, environment, on_file)
     settings = thread_settings(enable_multithread_weight_load, num_weight_load_threads)
     options = with_dequantize(reader_options, dequantize)
-    layout = resolve(reference, variant=variant, use_format=use_format, rank=rank, world_size=world_size)
+    layout = resolve(
+        reference,
+        reader_options=reader_options,
+        variant=variant,
+        use_format=use_format,
+        rank=rank,
+        world_size=world_size,
+    )
     chooser = Chooser(
         format=layout.format,
+        scheme=layout.scheme,
         reader=reader,
         strict=strict,
         options=options,

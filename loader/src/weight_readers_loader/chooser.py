@@ -25,6 +25,7 @@ class Chooser:
         self,
         *,
         format: str,  # noqa: A002 - the word of `Request`
+        scheme: str = "file",
         reader: str | None = None,
         strict: bool | None = None,
         options: Mapping[str, Any] | None = None,
@@ -33,7 +34,7 @@ class Chooser:
     ) -> None:
         self._common: dict[str, Any] = {
             "format": format,
-            "schemes": frozenset({"file"}),
+            "schemes": frozenset({scheme}),
             "options": options or {},
             "settings": settings or {},
         }

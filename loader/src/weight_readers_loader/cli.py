@@ -65,15 +65,16 @@ def explain(reference: str, as_json: bool, into_existing: bool, **given: Any) ->
     from weight_readers_loader.chooser import thread_settings, with_dequantize
     from weight_readers_loader.commands.explain import explain as command
 
+    reader_options = options.reader_options(given["options"])
     found = command(
-        _layout(reference, given),
+        _layout(reference, given, reader_options=reader_options),
         key_filter=options.key_filter(given["patterns"]),
         device=given["device"] or "cpu",
         owned=given["owned"],
         into_existing=into_existing,
         reader=given["reader"],
         strict=given["strict"] or None,
-        options=with_dequantize(options.reader_options(given["options"]), given["dequantize"]),
+        options=with_dequantize(reader_options, given["dequantize"]),
         settings=thread_settings(not given["disable_multithread_weight_load"], given["num_weight_load_threads"]),
     )
     if as_json:
@@ -248,11 +249,17 @@ def doctor(as_json: bool) -> None:
     sys.exit(0 if ok else 1)
 
 
-def _layout(reference: str, given: Mapping[str, Any], *, keep_problems: bool = False) -> Layout:
+def _layout(
+    reference: str,
+    given: Mapping[str, Any],
+    *,
+    keep_problems: bool = False,
+    reader_options: Mapping[str, Any] | None = None,
+) -> Layout:
     from weight_readers_loader.resolve import resolve
 
     which = {name: given[name] for name in ("use_format", "variant", "rank", "world_size")}
-    return resolve(reference, **which, keep_problems=keep_problems)
+    return resolve(reference, reader_options=reader_options, **which, keep_problems=keep_problems)
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoint files of any format: their order and state, the parts wanted of them, and mappings of those.
 
-`mapping`, `source`, `segments`, `prefetch`, `tensors` and `passes` map and read; they are imported by their names, the
-last two with torch.
+`mapping`, `source`, `segments`, `prefetch`, `residency`, `memory`, `tensors` and `passes` map and read; they are
+imported by their names, the last three with torch.
 """
 
 from weight_readers_files.known import HeaderCache, KnownHeaders

@@ -51,8 +51,9 @@ class Scan:
         self._has_metadata = False
         self._layout_known = True
 
-    def read(self, file: io.FileIO) -> None:
-        self.nbytes = os.fstat(file.fileno()).st_size
+    def read(self, file: io.RawIOBase) -> None:
+        self.nbytes = file.seek(0, os.SEEK_END)
+        file.seek(0)
         head = file.read(HEAD_BYTES) or b""
         if error := foreign_content(self.path, head) or self._length_problem(head):
             raise error

@@ -8,14 +8,19 @@ stricter than the library's, docs/decisions/0002-safetensors-verdicts.md says wh
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 
 from weight_readers.errors import CheckpointError, CheckpointProblems
 from weight_readers.reader import FileMeta, TensorMeta
 from weight_readers_files import open_regular
 from weight_readers_safetensors._scan import Scan
+
+Opener = Callable[[str], AbstractContextManager[io.RawIOBase]]
+"""Opens what is at a path for reading, or raises the `CheckpointError` that says why it cannot."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,14 +59,17 @@ def read_header(path: str | os.PathLike[str]) -> Header:
     return header
 
 
-def scan_header(path: str | os.PathLike[str]) -> tuple[Header, tuple[CheckpointError, ...]]:
+def scan_header(
+    path: str | os.PathLike[str], open_file: Opener = open_regular
+) -> tuple[Header, tuple[CheckpointError, ...]]:
     """What the header says as far as it can be read, and all that is wrong with it; raises no `CheckpointError`.
 
-    A tensor of a dtype that safetensors does not have is listed with the dtype ``unknown``.
+    A tensor of a dtype that safetensors does not have is listed with the dtype ``unknown``. ``open_file`` is for
+    paths that are no files of this machine.
     """
     scan = Scan(os.fspath(path))
     try:
-        with open_regular(scan.path) as file:
+        with open_file(scan.path) as file:
             scan.read(file)
     except CheckpointError as error:
         scan.problems.append(error)

@@ -6,11 +6,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 from weight_readers.errors import CheckpointError, DuplicateTensorError
 from weight_readers.reader import CheckpointMeta, Files, TensorMeta
-from weight_readers_files import natural_order
-from weight_readers_safetensors.header import Header, raise_problems, scan_header
+from weight_readers_files import natural_order, open_regular
+from weight_readers_safetensors.header import Header, Opener, raise_problems, scan_header
 
 MAX_THREADS = 8
 """Headers read at once: enough to hide the latency of a network file system, few enough for a shared disk."""
@@ -18,7 +19,7 @@ MAX_THREADS = 8
 Scanned = tuple[Header, tuple[CheckpointError, ...]]
 
 
-def read_headers(files: Files) -> CheckpointMeta:
+def read_headers(files: Files, open_file: Opener = open_regular) -> CheckpointMeta:
     """Read and check the headers of ``files``: every tensor, in natural shard order and header order.
 
     Raises the `CheckpointError` for what is wrong with any of them, or `CheckpointProblems` with all of it: a
@@ -27,7 +28,7 @@ def read_headers(files: Files) -> CheckpointMeta:
     """
     paths = natural_order(files)
     with ThreadPoolExecutor(min(MAX_THREADS, len(paths)), thread_name_prefix="safetensors-header") as pool:
-        scanned = list(pool.map(scan_header, paths))
+        scanned = list(pool.map(partial(scan_header, open_file=open_file), paths))
     tensors: dict[str, TensorMeta] = {}
     for header, _ in scanned:
         tensors.update(header.tensors)

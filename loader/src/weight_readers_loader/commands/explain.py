@@ -32,11 +32,13 @@ class Explained:
     def lines(self, reference: str) -> list[str]:
         files = counted(len(self.layout.files), "file")
         lines = [f"{reference}: {self.layout.format}, {files}", self.selection.explain()]
+        lines += [f"  {self.layout.scheme} {name}: {value}" for name, value in self.layout.place.items()]
         return lines + ([f"notice: {self.doubt}"] if self.doubt else [])
 
     def to_json(self) -> dict[str, Any]:
         return {
             "files": list(self.layout.paths),
+            "place": dict(self.layout.place),
             "selection": self.selection.to_json(),
             "notices": [self.doubt] if self.doubt else [],
             "errors": errors(self.error) if self.error else [],
@@ -56,8 +58,8 @@ def explain(
 
     Where no reader fits, ``error`` is what a load would end with, the command that mends it included.
     """
-    chooser = Chooser(format=layout.format, **asked)
-    needs, doubt = _needs(layout, key_filter)
+    chooser = Chooser(format=layout.format, scheme=layout.scheme, **asked)
+    needs, doubt = _needs(layout, key_filter, asked.get("options", {}) if layout.scheme != "file" else {})
     kept = device.split(":")[0] == "cpu" and not into_existing
     request = {**needs, "device": device, "owned": owned, "kept_on_host": kept, "into_targets": into_existing}
     selection, error = chooser.explain(**request), None
@@ -69,10 +71,12 @@ def explain(
     return Explained(layout=layout, selection=selection, doubt=doubt, error=error)
 
 
-def _needs(layout: Layout, key_filter: Callable[[str], bool] | None) -> tuple[Mapping[str, Any], str | None]:
+def _needs(
+    layout: Layout, key_filter: Callable[[str], bool] | None, options: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], str | None]:
     """What the headers ask of a reader; less where they cannot be read, and then why."""
     try:
-        reader = select_weight_reader(format=layout.format, schemes=frozenset({"file"}))
+        reader = select_weight_reader(format=layout.format, schemes=frozenset({layout.scheme}), options=dict(options))
         checked = preflight(layout, reader, strict=False)
     except (CheckpointError, NoSuitableReaderError) as error:
         wanted = Wanted(tensors={}, whole=key_filter is None)

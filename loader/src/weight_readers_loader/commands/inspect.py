@@ -46,7 +46,7 @@ class Inspected:
 
 def inspect(layout: Layout) -> Inspected:
     """List the tensors of a layout. Raises only where no reader fits; what is wrong with the files is in ``error``."""
-    reader = select_weight_reader(format=layout.format, schemes=frozenset({"file"}))
+    reader = select_weight_reader(format=layout.format, schemes=frozenset({layout.scheme}))
     try:
         checked = preflight(layout, reader, strict=False)
     except CheckpointError as error:

@@ -62,7 +62,9 @@ def load(
 
 
 def _verify(checkpoint: Checkpoint, manifest: str | None) -> None:
-    files = checkpoint.layout.files
+    files, scheme = checkpoint.layout.files, checkpoint.layout.scheme
+    if scheme != "file":
+        raise ValueError(f"the contents of {scheme}:// objects are not hashed here: drop --sha256 and --manifest")
     result = verify(files, references(files, manifest))
     CheckpointProblems.raise_any(result.problems, path=checkpoint.layout.root)
     if result.unknown:

@@ -72,6 +72,8 @@ def verification(
     except CheckpointError as error:
         return Verification(layout=None, tensors=0, problems=error.problems)
     digests = references(layout.files, manifest)
+    if contents and layout.scheme != "file":
+        raise ValueError(f"the contents of {layout.scheme}:// objects are not hashed here: verify a local copy")
     tensors, notices, problems = _headers(layout, strict)
     hashed = verify(layout.files, digests) if contents else None
     return Verification(
@@ -85,7 +87,7 @@ def verification(
 
 
 def _headers(layout: Layout, strict: bool | None) -> tuple[int, tuple[str, ...], tuple[CheckpointError, ...]]:
-    reader = select_weight_reader(format=layout.format, schemes=frozenset({"file"}), strict=strict)
+    reader = select_weight_reader(format=layout.format, schemes=frozenset({layout.scheme}), strict=strict)
     assert reader.selection is not None  # noqa: S101 - core sets it on every reader it makes
     try:
         checked = preflight(layout, reader, strict=reader.selection.strict)

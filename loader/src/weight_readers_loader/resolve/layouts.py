@@ -7,8 +7,8 @@ said with its reason; what is left over twice is an error, never a guess.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from weight_readers.errors import BadIndexError, CheckpointError, CheckpointProblems
 from weight_readers_loader.resolve.choices import (
@@ -45,7 +45,8 @@ class Layout:
     ``left_out`` holds ``(name, reason)`` for every weight file and index that lies there and is not read;
     ``unindexed`` are those of them that may hold weights of this model which the index does not know of;
     ``notices`` are the sentences a user should see. ``problems`` are files that belong here and cannot be used:
-    it is empty unless the layout was resolved with ``keep_problems``.
+    it is empty unless the layout was resolved with ``keep_problems``. ``scheme`` is that of the paths, and ``place``
+    the settings of their store, in words.
     """
 
     format: str
@@ -57,6 +58,8 @@ class Layout:
     unindexed: tuple[LayoutFile, ...] = ()
     notices: tuple[str, ...] = ()
     problems: tuple[CheckpointError, ...] = ()
+    scheme: str = "file"
+    place: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def paths(self) -> tuple[str, ...]:

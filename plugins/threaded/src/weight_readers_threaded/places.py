@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 
 from weight_readers_files import Range, Wanted
-from weight_readers_threaded.memory import buffer_at, fresh
+from weight_readers_files.memory import buffer_at, fresh
 from weight_readers_threaded.staging import Part, Ring
 
 

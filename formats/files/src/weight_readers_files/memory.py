@@ -38,6 +38,21 @@ def fresh(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
         raise MemoryError(str(error)) from error
 
 
+def fresh_at(phase: int, nbytes: int) -> torch.Tensor:
+    """``uint8 [nbytes]`` in a mapping of its own, ``phase`` bytes behind a page. Raises MemoryError."""
+    try:
+        storage = torch.frombuffer(_mapping(phase + nbytes), dtype=torch.uint8).untyped_storage()
+        return torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage, phase, (nbytes,))  # type: ignore[call-overload, no-any-return]
+    except (RuntimeError, OSError) as error:
+        raise MemoryError(str(error)) from error
+
+
+def shaped(memory: torch.Tensor, dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
+    """``uint8 [nbytes]`` as a tensor of ``dtype`` and ``shape`` in the same memory, and no view of another."""
+    storage, begin = memory.untyped_storage(), memory.storage_offset() // dtype.itemsize
+    return torch.empty(0, dtype=dtype, device="cpu").set_(storage, begin, shape)  # type: ignore[call-overload, no-any-return]
+
+
 def _mapping(nbytes: int) -> mmap.mmap:
     mapping = private(nbytes)
     if nbytes >= HUGE_BYTES:

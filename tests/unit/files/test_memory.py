@@ -10,7 +10,7 @@ import pytest
 import torch
 from support.measure import memory
 
-from weight_readers_threaded.memory import MAPPED_BYTES, buffer_at, copy, fresh, private
+from weight_readers_files.memory import MAPPED_BYTES, buffer_at, copy, fresh, private
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 3), (1 << 21, 3), (MAPPED_BYTES - 1,), (MAPPED_BYTES,)])

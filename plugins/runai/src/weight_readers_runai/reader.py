@@ -1,0 +1,222 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reader ``runai_streamer``: the Run:ai Model Streamer reads exact ranges straight into tensors, in file order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from functools import cached_property
+from typing import Protocol
+
+import torch
+
+from weight_readers import (
+    CheckpointError,
+    CheckpointMeta,
+    ReaderInfo,
+    ReadStats,
+    Selection,
+    StoredFile,
+    TensorSlice,
+    UnreadableFileError,
+)
+from weight_readers.reader import Files, KeyFilter, Progress
+from weight_readers_files import FilePlan, KnownHeaders, natural_order
+from weight_readers_runai.files import LocalFiles
+from weight_readers_runai.objects import KnownObjects, ObjectHeaders, StoredObjects
+from weight_readers_runai.options import Options
+from weight_readers_runai.plugin import declared
+from weight_readers_runai.requests import loads_of, requests
+from weight_readers_runai.store import Store
+from weight_readers_runai.streamer import Streamer, StreamerError
+from weight_readers_runai.uris import Uri, common_scheme
+from weight_readers_runai.window import Window
+from weight_readers_safetensors import HeaderCache, plan
+
+
+class Source(Protocol):
+    """Where the files lie: how to read there, and what can go wrong."""
+
+    guarded: bool
+    gap: int
+    congruent: bool
+
+    def open(self) -> Streamer: ...
+
+    def failure(self, code: int | None, words: str, path: str, tensor: str) -> CheckpointError: ...
+
+    def check(self, plan: FilePlan, tensor: str, *, last: bool) -> None: ...
+
+
+class StreamerReader:
+    """Streams with the Run:ai Model Streamer into tensors of their own; lifetime `OWNED`, without a clone.
+
+    memory_limit: how many bytes may be held ahead of the consumer: at least the largest tensor. The default is
+        128 MiB, or the largest tensor if that is more.
+    concurrency: threads of the native library; by default what RUNAI_STREAMER_CONCURRENCY says, or 8.
+    order: ``file-offset``, or ``completion``: whatever is read first.
+    timeout: seconds without any answer after which reading fails.
+    direct_io: ``auto`` (past the page cache where the files are not in it), ``on`` or ``off``.
+    endpoint, region, path_style, unsigned, profile: of object storage, for the listing and the streaming alike; by
+        default what the AWS_* variables say.
+    """
+
+    info: ReaderInfo
+    selection: Selection | None
+
+    def __init__(
+        self,
+        *,
+        memory_limit: int | None = None,
+        concurrency: int | None = None,
+        order: str = "file-offset",
+        timeout: float = 30.0,
+        direct_io: str = "auto",
+        endpoint: str | None = None,
+        region: str | None = None,
+        path_style: bool | None = None,
+        unsigned: bool | None = None,
+        profile: str | None = None,
+    ) -> None:
+        self._options = Options(
+            memory_limit=memory_limit,
+            concurrency=concurrency,
+            order=order,
+            timeout=timeout,
+            direct_io=direct_io,
+            endpoint=endpoint,
+            region=region,
+            path_style=path_style,
+            unsigned=unsigned,
+            profile=profile,
+        )
+        self.info = self._options.declared(declared())
+        self.selection = None
+        self._headers = HeaderCache()
+
+    def read_meta(self, files: Files) -> CheckpointMeta:
+        """Check every header. Raises `CheckpointProblems` listing all that is wrong, over all files."""
+        meta = self._known(files).meta
+        return CheckpointMeta(meta, meta.files)
+
+    def iter_weights(
+        self,
+        files: Files,
+        *,
+        device: str = "cpu",
+        key_filter: KeyFilter | None = None,
+        slices: Mapping[str, TensorSlice] | None = None,
+        clone_tensors: bool = True,
+        on_progress: Progress | None = None,
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        """Yield ``(name, tensor)`` shard by shard in natural order, by offset within each (or as they complete).
+
+        Only the wanted ranges are asked of the library; every tensor is the consumer's own. Raises CheckpointError
+        before the first tensor for whatever the headers show, ValueError for a ``memory_limit`` below the largest
+        tensor, and FileChangedError for a file that is another by the time its tensors are handed out.
+        """
+        known = self._known(files)
+        states = {} if isinstance(known, KnownObjects) else known.states
+        plans = plan(known.meta, states, key_filter, slices or {})
+        self._options.limit(plans)
+        return self._iterate(self._source(known, plans), plans, torch.device(device), on_progress)
+
+    def _source(self, known: KnownHeaders[CheckpointMeta] | KnownObjects, plans: Sequence[FilePlan]) -> Source:
+        if isinstance(known, KnownObjects):
+            return StoredObjects(self._store, known.states, self._options)
+        return LocalFiles(plans, self._options)
+
+    # --- object stores ------------------------------------------------------------------------------------
+
+    def list_folder(self, folder: str) -> list[StoredFile]:
+        """What lies directly under ``s3://bucket/prefix``, taken as a folder; empty where there is nothing."""
+        return self._store.list_folder(self._uri(folder))
+
+    def read_start(self, path: str, limit: int) -> bytes:
+        """The first ``limit`` bytes of an object, or all if it has fewer."""
+        uri = self._uri(path)
+        state = self._store.state(uri)
+        return self._store.read(uri, 0, min(limit, state.nbytes), state)
+
+    def place(self, path: str) -> dict[str, str]:
+        """Endpoint, region and so on, each with the option or variable it comes from; never a secret."""
+        self._uri(path)
+        return self._store.settings.effective()
+
+    def _uri(self, path: str) -> Uri:
+        uri = Uri.parse(path)
+        if uri is None or uri.scheme not in self.info.schemes:
+            raise ValueError(f"{path!r} is no URI that reader {self.info.name!r} reads: {sorted(self.info.schemes)}")
+        return uri
+
+    @cached_property
+    def _store(self) -> Store:
+        return Store(self._options.store(), self._options.timeout)
+
+    @cached_property
+    def _objects(self) -> ObjectHeaders:
+        return ObjectHeaders(self._store)
+
+    def _known(self, files: Files) -> KnownHeaders[CheckpointMeta] | KnownObjects:
+        """The headers. Raises ValueError where the files lie in several kinds of place, or in one not read here."""
+        paths = natural_order(files)
+        scheme = common_scheme(paths)
+        if scheme == "file":
+            return self._headers.read(paths)
+        self._uri(paths[0])
+        return self._objects.read(paths)
+
+    def _iterate(
+        self, source: Source, plans: Sequence[FilePlan], device: torch.device, on_progress: Progress | None
+    ) -> Iterator[tuple[str, torch.Tensor]]:
+        loads = loads_of(plans)
+        if not loads:
+            return
+        left = Counter(load.plan.path for load in loads)
+        stats = ReadStats(bytes_wanted=sum(plan.nbytes for plan in plans))
+        streamer = _opened(source, plans)
+        window = self._window(source, plans, streamer)
+        try:
+            for arriving in window.arrivals():
+                path, wanted = arriving.plan.path, arriving.wanted
+                left[path] -= 1
+                source.check(arriving.plan, wanted.name, last=not left[path])
+                if on_progress is not None:
+                    stats = replace(stats, tensors=stats.tensors + 1, bytes_read=stats.bytes_read + wanted.nbytes)
+                    on_progress(stats)
+                # No name here for the tensor: it is the consumer's, also while this generator rests.
+                yield wanted.name, arriving.take(device)
+        except StreamerError as error:
+            raise _refused(plans, error) from error
+        finally:
+            streamer.close(**({"patience": 0.5} if window.timed_out else {}))
+
+    def _window(self, source: Source, plans: Sequence[FilePlan], streamer: Streamer) -> Window:
+        def failure(code: int | None, path: str, tensor: str) -> CheckpointError:
+            words = "" if code is None or code < 0 else streamer.words(code)
+            return source.failure(code, words, path, tensor)
+
+        loads = loads_of(plans)
+        return Window(
+            streamer,
+            loads,
+            requests(loads, gap=source.gap),
+            limit=self._options.limit(plans),
+            in_order=self._options.order == "file-offset",
+            timeout=self._options.timeout,
+            failure=failure,
+            guarded=source.guarded,
+            congruent=source.congruent,
+        )
+
+
+def _opened(source: Source, plans: Sequence[FilePlan]) -> Streamer:
+    try:
+        return source.open()
+    except StreamerError as error:
+        raise _refused(plans, error) from error
+
+
+def _refused(plans: Sequence[FilePlan], error: StreamerError) -> UnreadableFileError:
+    return UnreadableFileError("the Run:ai Model Streamer refuses to read", path=plans[0].path, found=str(error))

@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The native library: ranges are submitted with the memory they go to, and answers come as they are read.
+
+`FileStreamer` of the backend's front page reads into a ring of its own buffers and waits without end; the calls
+behind it, used here, take any destination and a time limit.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from weight_readers_runai.environ import variables
+from weight_readers_runai.uris import Uri
+
+OK = 0
+_WAKE_SECONDS = 0.2
+"""A signal is heard between two waits: Python's handlers run when the native call has returned."""
+_CLOSE_SECONDS = 5.0
+"""How long closing waits for reads under way. A server that never answers holds the library for half a minute."""
+
+
+class Target(NamedTuple):
+    """``length`` bytes at ``offset`` of the file go to ``address``."""
+
+    offset: int
+    length: int
+    address: int
+
+
+class Answer(NamedTuple):
+    """Range ``index`` of submission ``submission`` was read, or failed with the library's ``code``.
+
+    ``done`` says that it was the last answer of its submission.
+    """
+
+    submission: int
+    index: int
+    code: int
+    done: bool
+
+
+class StreamerError(Exception):
+    """The library refused a call, in its own words."""
+
+
+class Streamer:
+    """One session of the library. Used by one thread at a time, and closed in the end.
+
+    environment: variables that the library is started with. Those of object stores are read when the first request
+        is served, so they are kept set until the first answer where ``keep_environment``.
+    """
+
+    def __init__(self, environment: Mapping[str, str], *, keep_environment: bool = False) -> None:
+        from runai_model_streamer.libstreamer import libstreamer
+
+        self._library: Any = libstreamer
+        self._pid = os.getpid()
+        self._left: dict[int, int] = {}
+        # The library writes to bare addresses: whatever owns that memory is kept here until it is done.
+        self._memory: dict[int, object] = {}
+        self._environment = variables(environment)
+        self._environment.__enter__()
+        self._handle: Any = None
+        try:
+            self._handle = self._call("runai_start")
+        finally:
+            if self._handle is None or not keep_environment:
+                self._restore()
+
+    def use_credentials(self, credentials: Any) -> None:
+        """Give the session credentials, endpoint or region: an ``S3Credentials`` of the backend."""
+        self._call("runai_set_credentials", self._handle, credentials)
+
+    def submit(self, path: str, targets: Sequence[Target], memory: object) -> int:
+        """Ask for ranges of one file, to be written to ``memory``; returns the number of the submission.
+
+        Raises StreamerError for what the library does not take.
+        """
+        number: int = self._call(
+            "runai_request",
+            self._handle,
+            [path if Uri.parse(path) else os.path.abspath(path)],
+            [len(targets)],
+            [each.offset for each in targets],
+            [each.length for each in targets],
+            [each.address for each in targets],
+        )
+        self._left[number] = len(targets)
+        self._memory[number] = memory
+        return number
+
+    def next(self, timeout: float) -> Answer | None:
+        """The next answer of any submission, or None where none came within ``timeout`` seconds."""
+        deadline = time.monotonic() + timeout
+        while (left := deadline - time.monotonic()) > 0:
+            try:
+                response = self._library.runai_response(self._handle, max(1, int(min(left, _WAKE_SECONDS) * 1000)))
+            except TimeoutError:
+                continue
+            self._restore()
+            if response is None:
+                raise StreamerError("the library was shut down")
+            code, submission, _, index, done = response
+            self._left[submission] -= 1
+            if done:
+                del self._left[submission], self._memory[submission]
+            return Answer(submission, index, code, done)
+        return None
+
+    def words(self, code: int) -> str:
+        """What the library says of a code."""
+        said = self._library.runai_response_str(code)
+        return said.decode(errors="replace") if isinstance(said, bytes) else str(said)
+
+    def close(self, *, patience: float = _CLOSE_SECONDS) -> None:
+        """End the session. Reads under way are waited for, ``patience`` seconds long, and end by themselves then.
+
+        The thread that waits on is not a daemon: to leave the process under the library crashes it.
+        """
+        handle, self._handle = self._handle, None
+        self._restore()
+        if handle is None or os.getpid() != self._pid:  # in a forked child, the library's threads are not there
+            return
+        # While the interpreter shuts down no thread starts any more: there the wait is without end, too.
+        if not self._left or sys.is_finalizing():
+            self._library.runai_end(handle)
+            return
+        kept, self._memory = self._memory, {}
+        ending = threading.Thread(target=_end, args=(self._library, handle, kept), name="runai-streamer-end")
+        ending.start()
+        ending.join(patience)
+
+    def _restore(self) -> None:
+        environment, self._environment = self._environment, None  # type: ignore[assignment]
+        if environment is not None:
+            environment.__exit__(None, None, None)
+
+    def _call(self, name: str, *arguments: Any) -> Any:
+        try:
+            return getattr(self._library, name)(*arguments)
+        except ValueError as error:
+            raise StreamerError(str(error)) from error
+
+
+def _end(library: Any, handle: Any, kept: object) -> None:
+    """``kept`` is the memory that may be written to until this returns."""
+    library.runai_end(handle)

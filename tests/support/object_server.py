@@ -1,0 +1,226 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A small S3 on loopback that does wrong when told to: HEAD, ranged GET and one page of a listing, unsigned or not."""
+
+from __future__ import annotations
+
+import hashlib
+import http.server
+import re
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+import pytest
+
+_VARIABLES = {
+    "AWS_ACCESS_KEY_ID": "key",
+    "AWS_SECRET_ACCESS_KEY": "secret",
+    "AWS_REGION": "us-east-1",
+    "AWS_EC2_METADATA_DISABLED": "true",
+    "AWS_CONFIG_FILE": "/dev/null",
+    "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
+}
+_OTHERS = (
+    "AWS_PROFILE",
+    "AWS_SESSION_TOKEN",
+    "AWS_DEFAULT_REGION",
+    "AWS_ENDPOINT_URL_S3",
+    "RUNAI_STREAMER_S3_ENDPOINT",
+    "RUNAI_STREAMER_S3_UNSIGNED",
+    "RUNAI_STREAMER_S3_USE_VIRTUAL_ADDRESSING",
+)
+
+
+def only_loopback(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
+    """An environment in which S3 is at ``endpoint``, and nothing leaves this machine."""
+    for name in _OTHERS:
+        monkeypatch.delenv(name, raising=False)
+    for name, value in {**_VARIABLES, "AWS_ENDPOINT_URL": endpoint}.items():
+        monkeypatch.setenv(name, value)
+
+
+class Asked(NamedTuple):
+    """One request: its method, ``bucket/key``, the range asked for as ``(begin, end)``, the bytes that were sent."""
+
+    method: str
+    key: str
+    span: tuple[int, int] | None
+    sent: int
+    signed: bool
+
+
+class ObjectServer:
+    """``objects`` maps ``bucket/key`` to bytes; ``fault`` names what goes wrong with ranged reads of objects.
+
+    ``short`` (half the body, in an answer that looks whole), ``ignore-range``, ``cut`` (the connection ends within
+    the body), ``busy`` (503), ``busy-thrice``, ``drip`` (a byte a second), ``never`` (no answer), ``denied`` (403).
+    ``strikes`` says which requests the fault befalls, by their range; all where it is None.
+    """
+
+    def __init__(self, objects: dict[str, bytes]) -> None:
+        self.objects = objects
+        self.fault: str | None = None
+        self.strikes: Callable[[tuple[int, int]], bool] | None = None
+        self.asked: list[Asked] = []
+        self.busy = 3
+        self.before: Callable[[Asked], None] = lambda asked: None
+        self._over = threading.Event()
+        handler = type("Handler", (_Handler,), {"store": self})
+        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._server.daemon_threads = True
+        self._server.block_on_close = False
+
+    @property
+    def endpoint(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    @contextmanager
+    def running(self) -> Iterator[ObjectServer]:
+        thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
+        thread.start()
+        try:
+            yield self
+        finally:
+            self._over.set()
+            self._server.shutdown()
+            self._server.server_close()
+            thread.join()
+
+    def wait(self, seconds: float) -> None:
+        self._over.wait(seconds)
+
+    def etag(self, key: str) -> str:
+        return f'"{hashlib.md5(self.objects[key]).hexdigest()}"'
+
+    def sent_bytes(self) -> int:
+        return sum(each.sent for each in self.asked)
+
+    def befalls(self, span: tuple[int, int]) -> str | None:
+        if self.fault is None or not (self.strikes is None or self.strikes(span)):
+            return None
+        if self.fault == "busy-thrice":
+            self.busy -= 1
+            return "busy" if self.busy >= 0 else None
+        return self.fault
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    store: ObjectServer
+
+    def log_message(self, *args: Any) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        key = self._key()
+        if key not in self.store.objects:
+            self._answer(404, b"", key, None)
+            return
+        if self.store.fault == "denied" and self.store.strikes is None:
+            self._answer(403, b"", key, None)
+            return
+        self._log(key, None, 0)
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(self.store.objects[key])))
+        self.send_header("ETag", self.store.etag(key))
+        self.end_headers()
+
+    def do_GET(self) -> None:
+        parts = urlsplit(self.path)
+        query = parse_qs(parts.query)
+        if "list-type" in query:
+            self._list(unquote(parts.path).strip("/"), query.get("prefix", [""])[0])
+            return
+        key = self._key()
+        if key not in self.store.objects:
+            self._fail(404, "NoSuchKey", key)
+            return
+        wanted = self.headers.get("If-Match")
+        if wanted is not None and wanted != self.store.etag(key):
+            self._fail(412, "PreconditionFailed", key)
+            return
+        data = self.store.objects[key]
+        match = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        begin, end = (int(match[1]), min(int(match[2]) + 1, len(data))) if match else (0, len(data))
+        if begin >= len(data):
+            self._fail(416, "InvalidRange", key)
+            return
+        self._body(key, data, begin, end, self.store.befalls((begin, end)))
+
+    def _body(self, key: str, data: bytes, begin: int, end: int, fault: str | None) -> None:
+        body, status, last = data[begin:end], 206, end - 1
+        if fault == "never":
+            self._log(key, (begin, end), 0)
+            self.store.wait(120)
+            self.close_connection = True
+            return
+        if fault in ("busy", "denied"):
+            self._fail(503 if fault == "busy" else 403, "SlowDown" if fault == "busy" else "AccessDenied", key)
+            return
+        if fault == "short":
+            body, last = body[: max(1, len(body) // 2)], begin + max(1, len(body) // 2) - 1
+        if fault == "ignore-range":
+            body, status = data, 200
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        if status == 206:
+            self.send_header("Content-Range", f"bytes {begin}-{last}/{len(data)}")
+        self.send_header("ETag", self.store.etag(key))
+        self._log(key, (begin, end), len(body))
+        self.end_headers()
+        self._write(body, fault)
+
+    def _write(self, body: bytes, fault: str | None) -> None:
+        try:
+            if fault == "cut":
+                self.wfile.write(body[: len(body) // 2])
+                self.close_connection = True
+            elif fault == "drip":
+                for index in range(len(body)):
+                    self.wfile.write(body[index : index + 1])
+                    self.wfile.flush()
+                    self.store.wait(1)
+            else:
+                self.wfile.write(body)
+        except OSError:
+            self.close_connection = True
+
+    def _list(self, bucket: str, prefix: str) -> None:
+        if not any(name.startswith(f"{bucket}/") for name in self.store.objects):
+            self._fail(404, "NoSuchBucket", bucket)
+            return
+        contents, folders = "", set()
+        for name, data in sorted(self.store.objects.items()):
+            key = name.removeprefix(f"{bucket}/")
+            if not name.startswith(f"{bucket}/") or not key.startswith(prefix):
+                continue
+            inner, slash, _ = key.removeprefix(prefix).partition("/")
+            if slash:
+                folders.add(f"{prefix}{inner}/")
+            else:
+                contents += f"<Contents><Key>{escape(key)}</Key><Size>{len(data)}</Size></Contents>"
+        common = "".join(f"<CommonPrefixes><Prefix>{escape(f)}</Prefix></CommonPrefixes>" for f in sorted(folders))
+        xml = f"<ListBucketResult><IsTruncated>false</IsTruncated>{contents}{common}</ListBucketResult>"
+        self._answer(200, xml.encode(), bucket, None)
+
+    def _fail(self, status: int, code: str, key: str) -> None:
+        self._answer(status, f"<Error><Code>{code}</Code><Message>told to</Message></Error>".encode(), key, None)
+
+    def _answer(self, status: int, body: bytes, key: str, span: tuple[int, int] | None) -> None:
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(body)))
+        self._log(key, span, len(body))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _key(self) -> str:
+        # The native client sends the absolute form, http://127.0.0.1:5555/bucket/key.
+        return unquote(urlsplit(self.path).path).lstrip("/")
+
+    def _log(self, key: str, span: tuple[int, int] | None, sent: int) -> None:
+        asked = Asked(self.command, key, span, sent, "Authorization" in self.headers)
+        self.store.asked.append(asked)
+        self.store.before(asked)
