@@ -33,13 +33,13 @@ class Target(NamedTuple):
 
 
 class Answer(NamedTuple):
-    """Range ``index`` of submission ``submission`` was read, or failed with the library's ``code``.
+    """Range number ``place`` of submission ``submission`` was read, or failed with the library's ``code``.
 
     ``done`` says that it was the last answer of its submission.
     """
 
     submission: int
-    index: int
+    place: int
     code: int
     done: bool
 
@@ -105,11 +105,11 @@ class Streamer:
             self._restore()
             if response is None:
                 raise StreamerError("the library was shut down")
-            code, submission, _, index, done = response
+            code, submission, _, place, done = response
             self._left[submission] -= 1
             if done:
                 del self._left[submission], self._memory[submission]
-            return Answer(submission, index, code, done)
+            return Answer(submission, place, code, done)
         return None
 
     def words(self, code: int) -> str:

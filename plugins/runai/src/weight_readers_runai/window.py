@@ -180,7 +180,7 @@ class Window:
         if answer is None:
             self.timed_out = True
             raise self._failed(None, next(iter(self._under_way.values()))[0])
-        part = self._under_way[answer.submission][answer.index]
+        part = self._under_way[answer.submission][answer.place]
         if answer.done:
             del self._under_way[answer.submission]
         if answer.code != OK:
