@@ -39,6 +39,8 @@ IMPORTED_LATE = {
     ("plugins/gguf", "llvmlite"),
     ("plugins/gguf", "numba"),
     ("plugins/gguf", "triton"),
+    ("plugins/runai", "boto3"),
+    ("plugins/runai", "botocore"),
 }
 
 

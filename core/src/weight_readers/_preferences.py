@@ -94,7 +94,7 @@ PREFERENCES: tuple[Preference, ...] = (
     ),
     Preference(
         name="local files",
-        applies=lambda request, environment: request.schemes <= {"file"},
+        applies=lambda request, environment: request.schemes == {"file"},
         likes=lambda info, request: not ({*info.schemes, *info.more_schemes} - {"file"}),
         liked="is made for them",
         disliked="is made for object storage too",

@@ -40,6 +40,7 @@ SCHEMA = {
     "Feature",
     "FileMeta",
     "Lifetime",
+    "ListsFiles",
     "Order",
     "QuantMethodInfo",
     "ReadStats",
