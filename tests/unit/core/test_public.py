@@ -51,6 +51,7 @@ SCHEMA = {
     "Request",
     "Requirement",
     "Selection",
+    "StoredFile",
     "TensorMeta",
     "TensorSlice",
     "WeightReader",
