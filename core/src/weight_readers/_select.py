@@ -171,6 +171,8 @@ def _none_fits(selection: Selection, failures: Failures) -> NoSuitableReaderErro
 
 def _fix(candidates: tuple[Candidate, ...], request: Request) -> str | None:
     """Install a reader of ours where no installed one reads such files; else the first mend that a candidate names."""
+    first = next((c.fix for c in candidates if c.fix), None)
     if all(c.code in ("format", "scheme") for c in candidates):
-        return _catalogue.suggestion(request.format, request.schemes, installed=[c.name for c in candidates])
-    return next((c.fix for c in candidates if c.fix), None)
+        more = _catalogue.suggestion(request.format, request.schemes, installed=[c.name for c in candidates])
+        return more or first
+    return first

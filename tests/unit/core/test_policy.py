@@ -299,3 +299,10 @@ def test_there_is_a_reason_between_any_two(
     order: list[Precedence] = rank(verdicts, {i.name: i for i in readers}, request_, environment)
     for first, second in pairwise(order):
         assert why_before(first, second, request_, environment)
+
+
+def test_a_scheme_that_a_reader_lacks_a_package_for_is_refused_with_the_command() -> None:
+    stores = info("stores", more_schemes={"s3": 'pip install "stores[s3]"'})
+    rejected = decide(stores, Request(schemes={"s3"}), HERE)
+    assert isinstance(rejected, Rejected)
+    assert rejected.fix == 'Install it: pip install "stores[s3]"'

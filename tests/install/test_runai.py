@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The extra ``runai`` in a real environment: its schemes follow the vendor's packages, its absence is said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from support.venvs import Venv
+
+INSTALL = 'pip install "weight-readers[runai]"'
+
+
+@pytest.fixture
+def runai(mmap: Venv) -> Iterator[Venv]:
+    mmap.install("weight-readers[runai]")
+    yield mmap
+    mmap.uninstall("weight-readers-runai", "runai-model-streamer")
+
+
+def test_the_extra_brings_the_reader_without_importing_a_backend(runai: Venv) -> None:
+    assert runai.names() == ["runai_streamer", "safetensors"]
+    imported = runai.run("""
+        import sys
+        weight_readers.describe_reader("runai_streamer")
+        say(sorted({"torch", "numpy", "runai_model_streamer"} & set(sys.modules)))
+    """).json
+    assert imported == []
+
+
+def test_without_the_vendors_package_its_scheme_is_not_offered_and_the_command_is_named(runai: Venv) -> None:
+    assert runai.run("say(sorted(weight_readers.describe_reader('runai_streamer').schemes))").json == ["file"]
+    _, said, _ = runai.run("refused(lambda: weight_readers.select_weight_reader(schemes={'s3'}))").json
+    assert 'pip install "weight-readers-runai[s3]"' in said
+
+
+def test_without_the_plugin_its_name_is_absent_and_the_command_is_named(mmap: Venv) -> None:
+    assert mmap.names() == ["safetensors"]
+    _, said, _ = mmap.run("refused(lambda: weight_readers.select_weight_reader(schemes={'s3'}))").json
+    assert INSTALL in said
+
+
+def test_a_version_without_the_native_calls_is_declined(runai: Venv) -> None:
+    module = runai.site_packages / "runai_model_streamer" / "libstreamer" / "libstreamer.py"
+    source = module.read_text()
+    try:
+        # As before 0.17: no time limit.
+        module.write_text(source.replace("timeout_ms", "patience"))
+        _, said, fix = runai.run(
+            "refused(lambda: weight_readers.select_weight_reader(requested='runai_streamer', strict=True))"
+        ).json
+        assert "runai_response(timeout_ms=)" in said
+        assert "pip install --upgrade" in f"{said} {fix}"
+    finally:
+        module.write_text(source)
