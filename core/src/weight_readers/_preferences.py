@@ -92,13 +92,6 @@ PREFERENCES: tuple[Preference, ...] = (
         liked="reads with several threads",
         disliked="reads with one thread",
     ),
-    Preference(
-        name="local files",
-        applies=lambda request, environment: request.schemes == {"file"},
-        likes=lambda info, request: not ({*info.schemes, *info.more_schemes} - {"file"}),
-        liked="is made for them",
-        disliked="is made for object storage too",
-    ),
 )
 """The auto rules, the most important first."""
 

@@ -113,7 +113,6 @@ RULES = {
     "into existing tensors": (Request(into_targets=True), HERE, info("into", features={F.READ_INTO}), OWNED),
     "cached file": (Request(), Environment(page_cache_residency=0.9), OWNED, info("raw", features={F.DIRECT_IO})),
     "several CPUs": (Request(), Environment(cpus=2), info("threads", features={F.CONCURRENT}), MAPPED),
-    "local files": (Request(schemes={"file"}), HERE, OWNED, info("a_store", schemes={"file", "s3"})),
 }
 
 
