@@ -10,7 +10,7 @@ from weight_readers import CheckpointError
 from weight_readers_files import FilePlan
 from weight_readers_files.residency import cached_fraction
 from weight_readers_runai import failures
-from weight_readers_runai.options import Options
+from weight_readers_runai.options import DEFAULT_MEMORY_LIMIT, Options
 from weight_readers_runai.streamer import Streamer
 
 BUFFERED = "sync_buffered"
@@ -27,6 +27,7 @@ class LocalFiles:
     """What is wanted of local files. Where they are not in the page cache they are read past it (``auto``)."""
 
     guarded = False
+    window = DEFAULT_MEMORY_LIMIT
     gap = _PAGE_BYTES - 1
     """Bytes between two tensors that are read along: no page could be left out."""
 

@@ -14,7 +14,7 @@ from weight_readers import CheckpointError, CheckpointMeta, UnreadableFileError
 from weight_readers.reader import Files
 from weight_readers_files import FilePlan, natural_order
 from weight_readers_runai import refusals
-from weight_readers_runai.options import Options
+from weight_readers_runai.options import DEFAULT_MEMORY_LIMIT, Options
 from weight_readers_runai.store import ObjectState, Store
 from weight_readers_runai.streamer import Streamer
 from weight_readers_runai.uris import Uri
@@ -111,6 +111,8 @@ class StoredObjects:
     """What is wanted of objects. Requests are exact, since every byte crosses a network."""
 
     guarded = True
+    window = DEFAULT_MEMORY_LIMIT // 2
+    """The native client of S3 takes some 170 MiB besides."""
     congruent = False
     gap = 0
     _used_in: int | None = None

@@ -69,13 +69,13 @@ class Options:
             profile=self.profile,
         )
 
-    def limit(self, plans: Sequence[FilePlan]) -> int:
+    def limit(self, plans: Sequence[FilePlan], default: int = DEFAULT_MEMORY_LIMIT) -> int:
         """How many bytes may be under way. Raises ValueError where that does not hold the largest tensor."""
         nbytes, name, path = max(
             ((each.nbytes, each.name, plan.path) for plan in plans for each in plan.wanted), default=(0, "", "")
         )
         if self.memory_limit is None:
-            return max(DEFAULT_MEMORY_LIMIT, nbytes)
+            return max(default, nbytes)
         if self.memory_limit < nbytes:
             raise ValueError(
                 f"{_subject('memory_limit')} must be at least {nbytes} bytes, what tensor {name!r} of {path} takes, "

@@ -41,6 +41,7 @@ class Source(Protocol):
     guarded: bool
     gap: int
     congruent: bool
+    window: int
 
     def open(self) -> Streamer: ...
 
@@ -53,7 +54,7 @@ class StreamerReader:
     """Streams with the Run:ai Model Streamer into tensors of their own; lifetime `OWNED`, without a clone.
 
     memory_limit: how many bytes may be held ahead of the consumer: at least the largest tensor. The default is
-        128 MiB, or the largest tensor if that is more.
+        128 MiB (64 MiB from a store, whose client takes some 170 MiB besides), or the largest tensor if that is more.
     concurrency: threads of the native library; by default what RUNAI_STREAMER_CONCURRENCY says, or 8.
     order: ``file-offset``, or ``completion``: whatever is read first.
     timeout: seconds without any answer after which reading fails.
@@ -202,7 +203,7 @@ class StreamerReader:
             streamer,
             loads,
             requests(loads, gap=source.gap),
-            limit=self._options.limit(plans),
+            limit=self._options.limit(plans, source.window),
             in_order=self._options.order == "file-offset",
             timeout=self._options.timeout,
             failure=failure,
