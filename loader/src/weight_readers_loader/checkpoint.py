@@ -31,6 +31,7 @@ from weight_readers_loader.preflight import Preflight, preflight
 from weight_readers_loader.progress import progress_bar
 from weight_readers_loader.report import LoadReport, Meter
 from weight_readers_loader.resolve import Layout, resolve
+from weight_readers_loader.resolve.formats import format_by_name
 from weight_readers_loader.streams import Stream, Update, both, touched
 from weight_readers_loader.wanted import KeyFilter, Wanted
 from weight_readers_loader.watch import Watch
@@ -47,6 +48,7 @@ def open_checkpoint(
     strict: bool | None = None,
     reader_options: Mapping[str, Any] | None = None,
     dequantize: str | None = None,
+    engine: Mapping[str, Any] | None = None,
     enable_multithread_weight_load: bool = True,
     num_weight_load_threads: int | None = None,
     environment: Environment | None = None,
@@ -64,6 +66,8 @@ def open_checkpoint(
     reader_options: constructor options of the reader; only readers that have them are considered.
     dequantize: ``float32``, ``bfloat16`` or ``float16``: yield numbers of this dtype for what the files hold in
         quantized blocks; by default those are yielded packed, as they are stored.
+    engine: what the engine was asked for (``quantization``, ``lora``, ``fsdp``, …): readers of weights that cannot
+        be combined with it decline, where the reference names the format before any file is looked at.
     enable_multithread_weight_load, num_weight_load_threads: how many threads read, where the picked reader has
         threads; by default 4, or fewer where the process has fewer CPUs to itself. Other readers go on without.
     environment: facts about the machine for the policy.
@@ -73,17 +77,22 @@ def open_checkpoint(
     read), and core's selection errors where no reader fits.
     """
     _check_open(reader, strict, reader_options, environment, on_file)
+    instance("engine", engine, Mapping, "a mapping of what the engine was asked for", or_none=True)
     settings = thread_settings(enable_multithread_weight_load, num_weight_load_threads)
     options = with_dequantize(reader_options, dequantize)
-    layout = resolve(reference, variant=variant, use_format=use_format, rank=rank, world_size=world_size)
-    chooser = Chooser(
-        format=layout.format,
+    choosing = partial(
+        Chooser,
         reader=reader,
         strict=strict,
         options=options,
         settings=settings,
+        engine=engine,
         environment=environment,
     )
+    if engine and (form := use_format or format_by_name(os.fspath(reference))):
+        choosing(format=form).require()
+    layout = resolve(reference, variant=variant, use_format=use_format, rank=rank, world_size=world_size)
+    chooser = choosing(format=layout.format)
     watch = Watch(layout.paths)
     first, selection = chooser.pick()
     checked = preflight(layout, first, strict=selection.strict)
