@@ -23,9 +23,11 @@ def share_out(total: int, step: int, worker: Callable[[], Callable[[int, int], N
     starts = _Starts(total, step)
 
     def loop() -> None:
-        work = worker()
-        while (start := starts.next()) is not None:
-            work(start, min(start + step, total))
+        # The mode of the caller's thread is not that of others, and tensors made in that one are writable in no other.
+        with torch.inference_mode():
+            work = worker()
+            while (start := starts.next()) is not None:
+                work(start, min(start + step, total))
 
     helpers = [_pool().submit(loop) for _ in range(threads - 1)] if threads > 1 else []
     try:
