@@ -88,10 +88,10 @@ class IntoBlocks:
         self._ring.finish()
 
 
-def fresh_loads(plans: Iterable[FilePlan], device: torch.device) -> Sequence[FreshLoad]:
+def fresh_loads(plans: Iterable[FilePlan], device: torch.device, *, huge_pages: bool) -> Sequence[FreshLoad]:
     """Tensors of their own on ``device``: read into directly in host memory, else through one ring."""
     if device.type == "cpu":
-        return [Fresh(plan.path, wanted) for plan in plans for wanted in plan.wanted]
+        return [Fresh(plan.path, wanted, huge_pages=huge_pages) for plan in plans for wanted in plan.wanted]
     ring = ring_for(device)
     return [FreshOnDevice(plan.path, wanted, device, ring) for plan in plans for wanted in plan.wanted]
 

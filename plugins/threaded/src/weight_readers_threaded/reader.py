@@ -33,6 +33,8 @@ class ThreadedReader:
     max_in_flight_bytes: how much may be read ahead of the consumer of `iter_weights`, plus one tensor.
     direct_io: ``off``, ``on`` (refused where the file system has none), or ``auto``: bypass the page cache for
         files that are not in it.
+    huge_pages: ask the kernel for huge pages for tensors that `iter_weights` makes, from 4 MiB on. By default the
+        system's own setting decides.
     """
 
     info: ReaderInfo
@@ -45,6 +47,7 @@ class ThreadedReader:
         chunk_bytes: int = 8 * MIB,
         max_in_flight_bytes: int = 256 * MIB,
         direct_io: str = "off",
+        huge_pages: bool = False,
     ) -> None:
         self.info = INFO
         self.selection = None
@@ -53,6 +56,7 @@ class ThreadedReader:
             chunk_bytes=chunk_bytes,
             max_in_flight_bytes=max_in_flight_bytes,
             direct_io=direct_io,
+            huge_pages=huge_pages,
         )
         self._headers = HeaderCache()
 
@@ -84,7 +88,7 @@ class ThreadedReader:
     def _iterate(
         self, plans: Sequence[FilePlan], device: torch.device, on_progress: Progress | None
     ) -> Iterator[tuple[str, torch.Tensor]]:
-        loads = fresh_loads(plans, device)
+        loads = fresh_loads(plans, device, huge_pages=self._options.huge_pages)
         limit = _for_tensors(self._options.max_in_flight_bytes) if device.type == "cpu" else IN_FLIGHT_BYTES
         stats = ReadStats(bytes_wanted=_bytes_wanted(plans))
         with self._engine(plans, loads, limit) as engine:
