@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -35,6 +36,7 @@ from weight_readers_loader.resolve.formats import format_by_name
 from weight_readers_loader.streams import Stream, Update, both, touched
 from weight_readers_loader.wanted import KeyFilter, Wanted
 from weight_readers_loader.watch import Watch
+from weight_readers_loader.wording import some
 
 
 def open_checkpoint(
@@ -267,7 +269,11 @@ class Checkpoint:
     def _must_have(self, names: Iterable[str]) -> None:
         for name in names:
             if name not in self.tensors:
-                raise MissingTensorError("no such tensor", path=self.layout.root, tensor=name)
+                files = self.layout.paths
+                path = files[0] if len(files) == 1 else self.layout.root
+                close = get_close_matches(name, self.tensors, n=1)
+                fix = f"Did you mean {close[0]!r}?" if close else f"It has {some(list(self.tensors), 5)}"
+                raise MissingTensorError("no such tensor", path=path, tensor=name, fix=fix)
 
     def _wanted(self, key_filter: KeyFilter | None, slices: Mapping[str, TensorSlice] | None = None) -> Wanted:
         function("key_filter", key_filter, "a name that says whether the tensor is wanted")

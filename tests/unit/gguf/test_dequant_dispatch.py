@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from importlib.util import find_spec
 from types import SimpleNamespace
@@ -279,3 +280,15 @@ def test_rows_of_what_has_none_and_odd_indices_are_refused() -> None:
         dequantize_rows(packed, torch.tensor([0.0]), "Q4_0")
     with pytest.raises(ValueError, match="indices are on meta, and packed on cpu"):
         dequantize_rows(packed, torch.tensor([0], device="meta"), "Q4_0")
+
+
+def test_few_numbers_do_not_wait_for_a_compiler_and_many_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "numba", raising=False)
+    compiling = dispatch._Compiling(elements=100)
+    assert [compiling.defer(count) for count in (60, 30, 60, 1)] == [True, True, False, False]
+    assert not dispatch._Compiling(elements=100).defer(1000)
+
+
+def test_a_compiler_that_is_there_is_used_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numba", SimpleNamespace())
+    assert not dispatch._Compiling().defer(1)

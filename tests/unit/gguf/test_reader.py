@@ -210,7 +210,7 @@ def test_the_metadata_of_the_checkpoint_pickles(tmp_path: Path, q4k: Any) -> Non
     assert again.files[0].metadata["general.name"] == "tiny"
 
 
-@pytest.mark.parametrize("value", ["int8", "bf16", "", 3])
+@pytest.mark.parametrize("value", ["int8", "bf61", "", 3])
 def test_a_dtype_that_is_none_is_refused_naming_the_option(value: object) -> None:
     with pytest.raises(ValueError, match=r"option 'dequantize' of reader 'gguf'.*float32"):
         reader(dequantize=value)

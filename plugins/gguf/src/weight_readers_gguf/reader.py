@@ -28,7 +28,12 @@ from weight_readers_gguf.plugin import INFO
 from weight_readers_gguf.tensors import GGUFTensor
 from weight_readers_gguf.types import TYPES
 
-DTYPES = ("float32", "bfloat16", "float16")
+DTYPES = {name: name for name in ("float32", "bfloat16", "float16")} | {
+    "fp32": "float32",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+}
+"""What ``dequantize`` may be, and the torch dtype that it means."""
 
 
 class GGUFReader:
@@ -48,8 +53,11 @@ class GGUFReader:
     def __init__(
         self, *, dequantize: str | None = None, readonly: bool = False, copy: bool = False, prefetch: int = 0
     ) -> None:
-        if dequantize not in (None, *DTYPES):
-            raise ValueError(f"option 'dequantize' of reader 'gguf' must be one of {list(DTYPES)}, not {dequantize!r}")
+        if dequantize is not None:
+            if dequantize not in DTYPES:
+                given = f"must be one of {list(DTYPES)}, not {dequantize!r}"
+                raise ValueError(f"option 'dequantize' of reader 'gguf' {given}")
+            dequantize = DTYPES[dequantize]
         self._options = MappingOptions(reader=INFO.name, readonly=readonly, copy=copy, prefetch=prefetch)
         info = INFO if dequantize is None else replace(INFO, features=INFO.features - {Feature.PACKED})
         self.info = self._options.declared(info)

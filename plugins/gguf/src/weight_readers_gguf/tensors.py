@@ -83,7 +83,7 @@ class GGUFTensor:
         return dequantize if quantized and dequantize else self.stored_dtype
 
     def _converted(self, dequantize: str | None) -> str | None:
-        if self.delivery is Delivery.DEQUANTIZED:
+        if self.delivery in (Delivery.DEQUANTIZED, Delivery.REFUSED):
             return self.reason
         return f"dequantize={dequantize}" if self.is_packed and dequantize else None
 

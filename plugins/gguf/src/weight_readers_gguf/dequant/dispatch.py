@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
 from importlib import import_module
@@ -60,7 +62,8 @@ def dequantize(
     shape ``[..., row_bytes // nbytes * block]`` (of `weight_readers_gguf.types.TYPES`) and the dtype float32 (the
     default), bfloat16 or float16. It is computed in float32 and rounded once, to nearest even. ``out`` is where to
     write it: contiguous, of that shape, device and dtype (by default its own). ``ggml_type`` is an id or a name,
-    ``"Q4_K"``. ``backend`` is ``"torch"``, ``"compiled"`` or ``"triton"``, by default the fastest that is there.
+    ``"Q4_K"``. ``backend`` is ``"torch"``, ``"compiled"`` or ``"triton"``, by default the fastest that is there; few
+    numbers on a CPU come from torch, where compiling would take longer than making them.
 
     On the device ``meta`` nothing is computed. NaN comes out where it does in ggml; its payload is not defined.
 
@@ -70,7 +73,8 @@ def dequantize(
     kind = resolve_type(ggml_type)
     shape = check_packed(packed, kind)
     dtype = resolve_dtype(dtype, out)
-    module = pick_backend(kind, packed.device, backend)
+    deferred = backend is None and packed.device.type == "cpu" and _compiling.defer(math.prod(shape))
+    module = pick_backend(kind, packed.device, "torch" if deferred else backend)
     if out is None:
         out = torch.empty(shape, dtype=dtype, device=packed.device)
     else:
@@ -80,6 +84,25 @@ def dequantize(
             for piece, where in _pieces(packed, out, kind):
                 module.dequantize_into(piece, kind, where)
     return out
+
+
+class _Compiling:
+    """Whether compiled code is worth its start: a second or more to import the compiler and to compile.
+
+    Torch operations make the first numbers of a process, as many as they can make in that time.
+    """
+
+    def __init__(self, elements: int = 32 << 20) -> None:
+        self._left = elements
+
+    def defer(self, elements: int) -> bool:
+        if self._left <= 0 or "numba" in sys.modules:
+            return False
+        self._left -= elements
+        return self._left > 0
+
+
+_compiling = _Compiling()
 
 
 def pick_backend(kind: GGMLType, device: torch.device, name: str | None = None) -> Backend:
