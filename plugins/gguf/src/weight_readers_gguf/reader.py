@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -95,11 +96,11 @@ class GGUFReader:
         _readable((tensor for tensors in chosen.values() for tensor in tensors), meta)
         cuts = {t.name: _cut(t, meta, slices.get(t.name)) for tensors in chosen.values() for t in tensors}
         plans = file_plans(meta, known.states, chosen, lambda tensor: _wanted(tensor, cuts[tensor.name]))
-
-        def finish(name: str, tensor: torch.Tensor) -> torch.Tensor:
-            one = meta[name]
-            return tensor if one.converted is None else _numbers(tensor, one, meta.gguf[name], cuts[name], slices)
-
+        finish = {
+            name: partial(_numbers, meta=meta[name], tensor=meta.gguf[name], found=found, part=slices.get(name))
+            for name, found in cuts.items()
+            if meta[name].converted is not None
+        }
         where = torch.device(device)
         return Pass(plans, self._options, device=where, on_progress=on_progress, finish=finish).tensors()
 
@@ -149,11 +150,14 @@ def _strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _numbers(
-    packed: torch.Tensor, meta: TensorMeta, tensor: GGUFTensor, found: Cut, slices: Mapping[str, TensorSlice]
+    packed: torch.Tensor, *, meta: TensorMeta, tensor: GGUFTensor, found: Cut, part: TensorSlice | None
 ) -> torch.Tensor:
-    numbers = dequantized(packed, tensor.type, dtype=getattr(torch, meta.dtype))
-    if found.of is not None:
-        dim, start, stop = slices[meta.name].resolve(found.of)
+    dtype: torch.dtype = getattr(torch, meta.dtype)
+    if packed.numel() == 0:
+        return torch.empty(found.shape, dtype=dtype, device=packed.device)
+    numbers = dequantized(packed, tensor.type, dtype=dtype)
+    if found.of is not None and part is not None:
+        dim, start, stop = part.resolve(found.of)
         return numbers.reshape(found.of).narrow(dim, start, stop - start).contiguous()
     stretches = numbers.reshape(max(found.rows, 1), found.width)
     return stretches.narrow(1, found.skip, found.take).reshape(found.shape)
