@@ -269,3 +269,14 @@ def many_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small weights are shared out over threads as large ones are."""
     monkeypatch.setattr(_run, "_DIRECT_ELEMENTS", 1 << 10)
     monkeypatch.setattr(_run, "_SCRATCH_ELEMENTS", 1 << 10)
+
+
+def test_the_cache_of_machine_code_is_that_of_these_sources(tmp_path: Path) -> None:
+    (tmp_path / "kernel.py").write_text("scale = 1")
+    first = _build.sources_digest.__wrapped__(tmp_path)
+    (tmp_path / "bits.py").write_text("")
+    second = _build.sources_digest.__wrapped__(tmp_path)
+    (tmp_path / "bits.py").write_text("half = 2")
+    assert len({first, second, _build.sources_digest.__wrapped__(tmp_path)}) == 3
+    function = _build._copied(KERNELS["Q4_K"])
+    assert _build.sources_digest() in function.__qualname__
