@@ -74,7 +74,7 @@ class Pass:
             yield wanted.name, self._tensor(wanted, place)
 
     def _map(self, run: Sequence[Wanted], source: Source) -> tuple[memoryview | None, int]:
-        begin, end = run[0].begin, run[-1].end
+        begin, end = run[0].begin, max(each.end for each in run)
         if self._options.copy or begin == end:
             return None, begin
         return source.map(begin, end, tensor=run[0].name if len(run) == 1 else None)
