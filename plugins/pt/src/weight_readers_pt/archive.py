@@ -25,7 +25,7 @@ from weight_readers_files.content import DOWNLOAD_AGAIN
 from weight_readers_files.source import fill
 from weight_readers_pt.contents import Contents, refuse_imports
 from weight_readers_pt.records import Storage
-from weight_readers_pt.unpickling import MAX_PICKLE_BYTES, Bounded, Malformed, load_inert
+from weight_readers_pt.unpickling import MAX_PICKLE_BYTES, Malformed, load_inert
 
 _LOCAL = struct.Struct("<4s22xHH")  # the local header of a record: signature, lengths of its name and extra field
 _END = b"PK\x05\x06"
@@ -39,7 +39,7 @@ def read_archive(file: io.FileIO, path: str) -> Contents:
     records = _Records(file, path)
     records.require_little_endian()
     try:
-        root, seen = load_inert(Bounded(io.BytesIO(records.pickle())))
+        root, seen = load_inert(io.BytesIO(records.pickle()))
     except Malformed as error:
         raise HeaderError(
             f"the pickle in the archive cannot be read: {error}", path=path, fix=DOWNLOAD_AGAIN

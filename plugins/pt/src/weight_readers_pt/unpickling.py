@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from io import BytesIO
 from typing import Any, BinaryIO, ClassVar
 
 from weight_readers_pt.records import Storage, StorageType
@@ -22,21 +23,23 @@ class Bounded:
         self._left = MAX_PICKLE_BYTES
 
     def read(self, count: int) -> bytes:
-        if not 0 <= count <= self._left:
+        left = self._left - count
+        if count < 0 or left < 0:
             raise self._too_long()
-        return self._counted(self._file.read(count), whole=count)
+        data = self._file.read(count)
+        if len(data) < count:
+            raise EOFError
+        self._left = left
+        return data
 
     def readline(self) -> bytes:
         line = self._file.readline(self._left + 1)
         if len(line) > self._left:
             raise self._too_long()
-        return self._counted(line, whole=len(line) if line.endswith(b"\n") else len(line) + 1)
-
-    def _counted(self, data: bytes, *, whole: int) -> bytes:
-        self._left -= len(data)
-        if len(data) < whole:
+        if not line.endswith(b"\n"):
             raise EOFError
-        return data
+        self._left -= len(line)
+        return line
 
     def _too_long(self) -> pickle.UnpicklingError:
         return pickle.UnpicklingError(f"it asks for more than {MAX_PICKLE_BYTES} bytes")
@@ -60,7 +63,7 @@ class InertUnpickler(pickle._Unpickler):
     read: Callable[[int], bytes]
     readline: Callable[[], bytes]
 
-    def __init__(self, file: Bounded) -> None:
+    def __init__(self, file: Bounded | BytesIO) -> None:
         super().__init__(file, encoding="utf-8", errors="replace")
         self.unknown: dict[str, None] = {}
         self.storages: dict[str, Storage] = {}
@@ -153,7 +156,7 @@ class Malformed(Exception):
     """The bytes are no pickle that can be taken apart."""
 
 
-def load_inert(file: Bounded) -> tuple[Any, InertUnpickler]:
+def load_inert(file: Bounded | BytesIO) -> tuple[Any, InertUnpickler]:
     """One pickle from ``file``, and the unpickler that saw it. Raises Malformed, and OSError as reading does."""
     unpickler = InertUnpickler(file)
     try:
