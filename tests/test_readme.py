@@ -21,6 +21,7 @@ READMES = [
     "plugins/mmap/README.md",
     "plugins/threaded/README.md",
     "plugins/gguf/README.md",
+    "plugins/pt/README.md",
     "loader/README.md",
 ]
 BLOCK = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)

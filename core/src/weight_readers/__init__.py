@@ -64,6 +64,7 @@ from weight_readers.errors import (
     UnknownReaderError,
     UnreadableFileError,
     UnsafePathError,
+    UnsafePickleError,
     UnsupportedDtypeError,
     WeightReadersError,
 )
@@ -137,6 +138,7 @@ __all__ = [
     "UnknownReaderError",
     "UnreadableFileError",
     "UnsafePathError",
+    "UnsafePickleError",
     "UnsupportedDtypeError",
     "WeightReader",
     "WeightReadersError",

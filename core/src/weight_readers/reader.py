@@ -67,13 +67,20 @@ class TensorMeta(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class FileMeta(Schema):
-    """One file: its size, the bytes its header takes, and the metadata it carries besides tensors."""
+    """One file: its size, the bytes its header takes, and the metadata it carries besides tensors.
+
+    ``notices`` are sentences that a person should read of a file that is read all the same; each names the file.
+    """
 
     path: str
     format: str
     nbytes: int
     header_bytes: int
     metadata: Mapping[str, str] = field(default_factory=dict, hash=False)
+    notices: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "notices", tuple(self.notices))
 
 
 class CheckpointMeta(dict[str, TensorMeta]):

@@ -43,6 +43,7 @@ def open_checkpoint(
     reference: str | os.PathLike[str],
     *,
     reader: str | None = None,
+    subfolder: str | None = None,
     variant: str | None = None,
     use_format: str | None = None,
     rank: int | None = None,
@@ -60,6 +61,7 @@ def open_checkpoint(
 
     reference: a folder, an index file, or a single weight file; ``~`` is expanded.
     reader: ask for a reader by name; otherwise core's policy picks one for each operation.
+    subfolder: the component of a model that has several in folders of their own, as diffusers saves pipelines.
     variant: ``fp16`` of ``model.fp16.safetensors``. Asked for and not there is an error.
     use_format: ``safetensors``, ``gguf`` or ``pt``, never swapped for another.
     rank, world_size: which part of a checkpoint that was saved split per rank.
@@ -93,7 +95,9 @@ def open_checkpoint(
     )
     if engine and (form := use_format or format_by_name(os.fspath(reference))):
         choosing(format=form).require()
-    layout = resolve(reference, variant=variant, use_format=use_format, rank=rank, world_size=world_size)
+    layout = resolve(
+        reference, subfolder=subfolder, variant=variant, use_format=use_format, rank=rank, world_size=world_size
+    )
     chooser = choosing(format=layout.format)
     watch = Watch(layout.paths)
     first, selection = chooser.pick()

@@ -81,6 +81,7 @@ def preflight(layout: Layout, reader: WeightReader, *, strict: bool) -> Prefligh
         restricted=len(tensors) < sum(len(held) for held in headers.located.values()),
         notices=(
             *layout.notices,
+            *(notice for file in headers.files for notice in file.notices),
             *_wrong_total(layout, headers),
             *_some_empty(tensors),
             *(str(doubt) for doubt in doubts),

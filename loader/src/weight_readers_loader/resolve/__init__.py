@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from weight_readers_loader.resolve.components import within
 from weight_readers_loader.resolve.layouts import Layout, resolve_layout
 from weight_readers_loader.resolve.listing import LayoutFile
 from weight_readers_loader.resolve.references import locate, parse_reference
@@ -13,6 +14,9 @@ from weight_readers_loader.resolve.references import locate, parse_reference
 __all__ = ["Layout", "LayoutFile", "resolve"]
 
 
-def resolve(reference: str | os.PathLike[str], **which: Any) -> Layout:
-    """The layout at ``reference``; ``which`` are the keyword arguments of `resolve_layout`, and its errors."""
-    return resolve_layout(locate(parse_reference(reference)), **which)
+def resolve(reference: str | os.PathLike[str], *, subfolder: str | None = None, **which: Any) -> Layout:
+    """The layout at ``reference``, or in a folder below it: the component of a model that has several.
+
+    ``which`` are the keyword arguments of `resolve_layout`; the errors are its, and those of `within`.
+    """
+    return resolve_layout(within(locate(parse_reference(reference)), subfolder), **which)
