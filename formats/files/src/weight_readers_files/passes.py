@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from typing import NamedTuple
 
@@ -33,8 +33,8 @@ Finish = Callable[[torch.Tensor], torch.Tensor]
 class Pass:
     """The tensors of the plans, in order, once.
 
-    ``finish`` is what is done to some of them on their device, by name. Those are read, not mapped: what computes with
-    a mapping dies of a file that is cut meanwhile, and would hand out numbers made of bytes that were not checked.
+    ``finish`` is what is done to some of them on their device, by name. Those in ``read`` are read, not mapped: what
+    computes with a mapping dies of a file that is cut meanwhile, and would make numbers of bytes that nobody checked.
     """
 
     def __init__(
@@ -45,12 +45,14 @@ class Pass:
         device: torch.device,
         on_progress: Progress | None,
         finish: Mapping[str, Finish] | None = None,
+        read: Container[str] = (),
     ) -> None:
         self._plans = plans
         self._options = options
         self._device = device
         self._on_progress = on_progress
         self._finish = finish or {}
+        self._read = read
         self._ahead: ReadAhead | None = None
         self._bytes_wanted = sum(plan.nbytes for plan in plans)
         self._count = 0
@@ -79,7 +81,7 @@ class Pass:
 
     def _map(self, run: Sequence[Wanted], source: Source) -> tuple[memoryview | None, int]:
         begin, end = run[0].begin, max(each.end for each in run)
-        if self._options.copy or begin == end or all(each.name in self._finish for each in run):
+        if self._options.copy or begin == end or all(each.name in self._read for each in run):
             return None, begin
         return source.map(begin, end, tensor=run[0].name if len(run) == 1 else None)
 
@@ -99,10 +101,10 @@ class Pass:
     def _made(self, wanted: Wanted, place: _Place) -> torch.Tensor:
         if wanted.nbytes == 0:
             return tensors.empty(wanted)
-        converted = wanted.name in self._finish
-        if place.mapped is not None and wanted.is_aligned and not converted:
+        is_read = wanted.name in self._read
+        if place.mapped is not None and wanted.is_aligned and not is_read:
             return tensors.view(wanted, place.mapped, place.base)
-        self._copied += place.mapped is not None and not converted
+        self._copied += place.mapped is not None and not is_read
         return tensors.read(wanted, place.source)
 
     def _stats(self) -> ReadStats:

@@ -102,7 +102,7 @@ class GGUFReader:
             if meta[name].converted is not None
         }
         where = torch.device(device)
-        return Pass(plans, self._options, device=where, on_progress=on_progress, finish=finish).tensors()
+        return Pass(plans, self._options, device=where, on_progress=on_progress, finish=finish, read=finish).tensors()
 
 
 def _readable(tensors: Iterable[TensorMeta], meta: GGUFMeta) -> None:

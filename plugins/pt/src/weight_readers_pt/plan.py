@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -16,23 +17,16 @@ from weight_readers_pt.meta import PtMeta
 from weight_readers_pt.records import Dense
 
 
-class Strided(NamedTuple):
+def _strided(tensor: torch.Tensor, shape: tuple[int, ...], strides: tuple[int, ...]) -> torch.Tensor:
     """How the bytes that were read are looked at, where they are more than the elements in order."""
-
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
+    return tensor.as_strided(shape, strides)
 
 
 class Plan(NamedTuple):
     """``files`` are what is read; ``strided`` says of some tensors how they lie in what was read."""
 
     files: list[FilePlan]
-    strided: Mapping[str, Strided]
-
-    def finish(self, name: str, tensor: torch.Tensor) -> torch.Tensor:
-        """The tensor as the file describes it, on whatever device its bytes are."""
-        how = self.strided.get(name)
-        return tensor if how is None else tensor.as_strided(how.shape, how.strides)
+    strided: Mapping[str, Callable[[torch.Tensor], torch.Tensor]]
 
 
 def plan(
@@ -46,7 +40,7 @@ def plan(
     check_slices(meta, slices)
     chosen = chosen_by_file(meta, key_filter)
     _require_dtypes([tensor for tensors in chosen.values() for tensor in tensors])
-    strided: dict[str, Strided] = {}
+    strided: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {}
 
     def cut(tensor: TensorMeta) -> Wanted:
         dense = meta.dense[tensor.name]
@@ -54,7 +48,7 @@ def plan(
         begin = tensor.offset + (part.offset - dense.offset) * dense.itemsize
         rows = _rows(dense, part, begin)
         if part.span and not part.is_contiguous and rows is None:
-            strided[tensor.name] = Strided(part.shape, part.strides)
+            strided[tensor.name] = partial(_strided, shape=part.shape, strides=part.strides)
         return _wanted(tensor.name, part, begin, rows)
 
     sizes = {file.path: file.nbytes - file.header_bytes for file in meta.files}
