@@ -106,7 +106,8 @@ class Engine:
 
     def release(self, index: int) -> None:
         """The consumer has taken place ``index``: it is in flight no more."""
-        if cost := self._places[index].cost:
+        # Once all requests are taken, none waits for room.
+        if self._next < len(self._jobs) and (cost := self._places[index].cost):
             with self._room:
                 self._in_flight -= cost
                 self._room.notify()

@@ -121,11 +121,11 @@ class ThreadedReader:
         A `CheckpointError` later on names in ``written`` the targets that may have been written to.
         """
         known = self._headers.read(files)
-        checks.targets_known(targets, known.meta)
+        plain = checks.targets_known(targets, known.meta)
         plans = plan(known.meta, known.states, targets.__contains__, slices or {})
         checks.targets_fit(targets, plans)
-        checks.targets_apart(targets)
-        loads = into_loads(plans, targets)
+        checks.targets_apart(targets, plain)
+        loads = into_loads(plans, targets, plain)
         with self._engine(plans, loads, IN_FLIGHT_BYTES) as engine, torch.inference_mode():
             try:
                 return _fill(engine, loads, _bytes_wanted(plans), on_progress)
