@@ -239,7 +239,7 @@ def test_a_broken_file_in_the_cache_is_passed_over(monkeypatch: pytest.MonkeyPat
 
 
 def test_without_numba_the_path_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "find_spec", lambda name: None)
+    monkeypatch.setattr(compiled, "is_installed", lambda name: False)
     assert compiled.absent() == 'numba is not installed: pip install "weight-readers-gguf[compiled]"'
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import torch
 
 from weight_readers_gguf.dequant.compiled._bits import Bytes, Floats
 from weight_readers_gguf.dequant.compiled._build import compiled
+from weight_readers_gguf.dequant.compiled._numba import config
 from weight_readers_gguf.dequant.compiled._pages import ask_for_huge_pages, is_new
 from weight_readers_gguf.dequant.compiled._threads import share_out
 from weight_readers_gguf.dequant.compiled._vectors import STREAM_ALIGNMENT
@@ -23,6 +25,14 @@ _STREAMED_BYTES = 32 << 20
 """From here on float32 results are written past the caches: as much as the last one of a large CPU holds."""
 
 Work = Callable[[int, int], None]
+
+
+def start(kind: GGMLType) -> None:
+    """Compile the kernel of ``kind`` and decode one block; RuntimeError where numba was told not to compile."""
+    if config.DISABLE_JIT:
+        raise RuntimeError("NUMBA_DISABLE_JIT is set, and numba compiles nothing; unset it")
+    block = np.zeros((1, kind.nbytes), np.uint8)
+    _decoder(KERNELS[kind.name], block, streamed=False)(0, 1, np.empty((1, kind.block), np.float32))
 
 
 def run(kind: GGMLType, packed: torch.Tensor, out: torch.Tensor) -> None:
@@ -58,7 +68,7 @@ def _direct(decode: _Decode, out: torch.Tensor) -> Work:
 
 def _rounding(decode: _Decode, out: torch.Tensor, step: int) -> Work:
     """Each thread has a scratch, from which torch rounds: there is no second opinion on ties and NaN."""
-    scratch = torch.empty(step, out.shape[1], dtype=torch.float32)
+    scratch = torch.empty(step, out.shape[1], dtype=torch.float32, device="cpu")
     exact = scratch.numpy()
 
     def work(start: int, stop: int) -> None:
