@@ -6,10 +6,12 @@ from __future__ import annotations
 import hashlib
 import socket
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
 import torch
+from support.measure import output_of
 from torch import nn
 from unit.gguf.gguf_bytes import write_gguf
 
@@ -99,6 +101,24 @@ class TestRefusalsComeBeforeAnythingIsTouched:
         monkeypatch.setattr(socket, "socket", none)
         with pytest.raises(NoSuitableReaderError, match=said):
             open_checkpoint("somewhere/nothing.gguf", engine=engine)
+
+    def test_a_file_that_is_there_is_not_opened_either(self, tmp_path: Path) -> None:
+        path = write_gguf(tmp_path / "m.gguf", {"a.weight": ROW})
+        source = """
+            import sys
+            from weight_readers import NoSuitableReaderError
+            from weight_readers_loader import open_checkpoint
+            path, opened = sys.argv[1], []
+            sys.addaudithook(lambda event, given: opened.append(given[0]) if event == "open" else None)
+            def tried(**engine):
+                try:
+                    open_checkpoint(path, engine=engine)
+                except NoSuitableReaderError:
+                    pass
+                return path in map(str, opened)
+            print(tried(lora=["x"]), tried(quantization="fp8"), tried())
+        """
+        assert output_of(dedent(source), path) == "False False True"
 
     def test_without_a_conflict_the_file_is_what_is_missing(self, tmp_path: Path) -> None:
         with pytest.raises(WeightReadersError, match="no such file"):
