@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
+from torch.autograd.graph import increment_version
 
 from weight_readers import CheckpointError, CheckpointMeta, ReaderInfo, ReadStats, Selection, TensorSlice
 from weight_readers.reader import Files, KeyFilter, Progress
@@ -126,12 +127,15 @@ class ThreadedReader:
         checks.targets_fit(targets, plans)
         checks.targets_apart(targets, plain)
         loads = into_loads(plans, targets, plain)
-        with self._engine(plans, loads, IN_FLIGHT_BYTES) as engine, torch.inference_mode():
-            try:
+        # What was written is asked once the engine has ended: until then its threads write.
+        try:
+            with self._engine(plans, loads, IN_FLIGHT_BYTES) as engine, torch.inference_mode():
                 return _fill(engine, loads, _bytes_wanted(plans), on_progress)
-            except CheckpointError as error:
-                error.written = tuple(load.wanted.name for load in loads if load.written)
-                raise
+        except CheckpointError as error:
+            error.written = tuple(load.wanted.name for load in loads if load.written)
+            raise
+        finally:
+            _tell_autograd(targets[load.wanted.name] for load in loads if load.written)
 
     def _engine(self, plans: Sequence[FilePlan], loads: Sequence[Load], limit: int) -> Engine:
         places = [place for load in loads for place in load.places]
@@ -140,6 +144,13 @@ class ThreadedReader:
         threads = self._options.threads(len(jobs))
         _log.debug("%d tensors in %d requests by %d threads", len(loads), len(jobs), threads)
         return Engine(jobs, places, threads=threads, limit=limit, read=direct.read, open_file=opener.open)
+
+
+def _tell_autograd(written: Iterable[torch.Tensor]) -> None:
+    """Count a change of each: a graph that holds the old values must not go on with the new ones."""
+    for target in written:
+        if not target.is_inference():
+            increment_version(target)
 
 
 def _for_tensors(in_flight: int) -> int:
