@@ -11,6 +11,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -207,6 +209,35 @@ def test_there_are_no_more_threads_than_torch_would_use() -> None:
     finally:
         torch.set_num_threads(before)
     assert seen == {threading.get_ident()}
+
+
+def test_where_no_thread_can_be_had_the_caller_does_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*work: Any) -> None:
+        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+    seen: list[int] = []
+    monkeypatch.setattr(_threads, "available_cpus", lambda: 2)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(_threads, "_pool", lambda: SimpleNamespace(submit=refuse))
+    _threads.share_out(5, 1, lambda: lambda start, stop: seen.append(start))
+    assert seen == [0, 1, 2, 3, 4]
+
+
+def test_what_a_pool_took_before_it_refused_is_not_done_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[Any] = []
+
+    def refuse(*work: Any) -> None:
+        taken.append(work)
+        raise RuntimeError("can't start new thread")
+
+    made: list[int] = []
+    monkeypatch.setattr(_threads, "available_cpus", lambda: 2)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(_threads, "_pool", lambda: SimpleNamespace(submit=refuse))
+    _threads.share_out(2, 1, lambda: made.append(1) or (lambda start, stop: None))  # type: ignore[func-returns-value]
+    for function, *arguments in taken:
+        function(*arguments)
+    assert made == [1]
 
 
 def test_a_kernel_is_compiled_once_however_many_ask(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,8 @@ def embedding(ids: torch.Tensor, qweight: torch.Tensor, layout: Layout, dtype: t
 
 
 def _check(x: torch.Tensor, layout: Layout) -> None:
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"layer {layout.prefix!r} takes a tensor, not {type(x).__name__}")
     if x.dtype not in ACTIVATIONS:
         raise TypeError(f"layer {layout.prefix!r} takes float32, float16 or bfloat16, not {x.dtype}")
     if x.dim() == 0 or x.shape[-1] != layout.columns:

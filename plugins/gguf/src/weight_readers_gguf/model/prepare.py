@@ -69,7 +69,7 @@ def prepare_module(
     no tensor, shapes, dtypes, rules that match nothing), and CheckpointError for what is wrong with the file. The
     model is then as it was.
     """
-    _check_model(model)
+    check_model(model)
     made, workspace = Rules(**_with_names(checkpoint, rules)), Workspace(workspace_bytes)
     read = checkpoint_of(checkpoint)
     slots = slots_of(model)
@@ -81,7 +81,7 @@ def prepare_module(
     return Prepared(model, read, {entry.tensor.name: entry for entry in entries}, missing)
 
 
-def _check_model(model: object) -> None:
+def check_model(model: object) -> None:
     """Raise TypeError for what is no module, TargetMismatchError for one that was prepared before."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be a torch module, not {model!r}")
