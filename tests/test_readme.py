@@ -22,6 +22,7 @@ READMES = [
     "plugins/threaded/README.md",
     "plugins/runai/README.md",
     "plugins/gguf/README.md",
+    "plugins/pt/README.md",
     "loader/README.md",
 ]
 BLOCK = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)

@@ -32,7 +32,8 @@ def measure(work: str, name: str, arms: Sequence[str], *, rows: int, columns: in
     for arm in able:
         fault = _fault(calls[arm], expected)
         found[arm] = [fault] if fault else []
-    for number, order in enumerate(orders([arm for arm in able if not found[arm]], rounds)):
+    sound = [arm for arm in able if not found[arm]]
+    for number, order in enumerate(orders(sound, rounds) if sound else ()):
         for arm in order:
             found[arm].append({"round": number, **_timed(calls[arm], rows * columns * 4)})
     return found

@@ -210,8 +210,8 @@ GOLDEN = {
         """\
 chosen: safetensors (host-bound and kept: keeps the mapping: pages that the kernel can drop, no copy)
   safetensors: accepted: host-bound and kept: keeps the mapping: pages that the kernel can drop, no copy
-  runai_streamer: accepted: host-bound and kept: would copy every byte into anonymous memory
-  threaded: accepted: host-bound and kept: would copy every byte into anonymous memory""",
+  threaded: accepted: host-bound and kept: would copy every byte into anonymous memory
+  runai_streamer: accepted: host-bound and kept: would copy every byte into anonymous memory""",
     ),
     "s3": (
         Request(format="safetensors", schemes={"s3"}),
@@ -228,16 +228,16 @@ chosen: runai_streamer (the only reader that fits)
         """\
 chosen: threaded (the only reader that fits)
   threaded: accepted: fits the request
-  runai_streamer: rejected [dtype]: cannot read dtype float4_e2m1fn_x2
-  safetensors: rejected [dtype]: cannot read dtype float4_e2m1fn_x2""",
+  safetensors: rejected [dtype]: cannot read dtype float4_e2m1fn_x2
+  runai_streamer: rejected [dtype]: cannot read dtype float4_e2m1fn_x2""",
     ),
     "network mount": (
         Request(format="safetensors"),
         Environment(filesystem="nfs"),
         """\
-chosen: runai_streamer (first by name among equals)
-  runai_streamer: accepted: network file system: reads in large requests
+chosen: threaded (made for such places, the others for more)
   threaded: accepted: network file system: reads in large requests
+  runai_streamer: accepted: network file system: reads in large requests
   safetensors: accepted: network file system: a mapping would fault page by page over the network""",
     ),
     "tensor parallel": (

@@ -29,6 +29,7 @@ ALLOWED = {
     "plugins/threaded": {CORE, *SAFETENSORS},
     "plugins/runai": {CORE, *SAFETENSORS},
     "plugins/gguf": {CORE, FILES},
+    "plugins/pt": {CORE, FILES},
     "loader": {CORE},
 }
 # Import names that differ from the name on the index, and backends whose absence is the plugin's own business.

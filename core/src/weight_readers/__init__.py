@@ -64,6 +64,7 @@ from weight_readers.errors import (
     UnknownReaderError,
     UnreadableFileError,
     UnsafePathError,
+    UnsafePickleError,
     UnsupportedDtypeError,
     WeightReadersError,
 )
@@ -141,6 +142,7 @@ __all__ = [
     "UnknownReaderError",
     "UnreadableFileError",
     "UnsafePathError",
+    "UnsafePickleError",
     "UnsupportedDtypeError",
     "WeightReader",
     "WeightReadersError",

@@ -88,6 +88,10 @@ class ForeignContentError(CheckpointError):
     """The content is of another format than the one it is read as."""
 
 
+class UnsafePickleError(CheckpointError):
+    """The file asks for code to be imported or run, which is never done."""
+
+
 class TruncatedFileError(CheckpointError):
     """The file ends before its own header says it does."""
 

@@ -17,6 +17,7 @@ WeightReadersError
     ├── EmptyFileError
     ├── LfsPointerError
     ├── ForeignContentError
+    ├── UnsafePickleError
     ├── TruncatedFileError
     ├── TrailingBytesError
     ├── HeaderError
@@ -70,6 +71,7 @@ from weight_readers._checkpoint_errors import (
     UnknownDtypeError,
     UnreadableFileError,
     UnsafePathError,
+    UnsafePickleError,
     UnsupportedDtypeError,
 )
 from weight_readers._error import Pickles, WeightReadersError
@@ -111,6 +113,7 @@ __all__ = [
     "UnknownReaderError",
     "UnreadableFileError",
     "UnsafePathError",
+    "UnsafePickleError",
     "UnsupportedDtypeError",
     "WeightReadersError",
 ]

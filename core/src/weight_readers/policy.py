@@ -65,6 +65,7 @@ class Precedence(NamedTuple):
     caller: int
     environment: int
     auto: tuple[bool, ...]
+    for_more_places: bool
     fallback: bool
     name: str
 
@@ -87,6 +88,7 @@ def precedence(
         caller=_place(name, request.prefer),
         environment=_place(name, environment_prefers),
         auto=tuple(info is None or not p.likes(info, request) for p in applying(request, environment)),
+        for_more_places=info is None or bool(_places(info) - (request.schemes or _HERE)),
         fallback=info is None or info.fallback,
         name=name,
     )
@@ -127,9 +129,19 @@ _WHY = {
     "not_requested": "requested by name",
     "caller": "preferred by the caller",
     "environment": "preferred by WEIGHT_READERS_PREFER",
+    "for_more_places": "made for such places, the others for more",
     "fallback": "the others are fallbacks",
     "name": "first by name among equals",
 }
+
+
+_HERE = frozenset({"file"})
+"""Where the files lie if nobody says: paths are what readers are given then."""
+
+
+def _places(info: ReaderInfo) -> frozenset[str]:
+    """The schemes that the reader is made for, also those that lack a package: its rank is the same without it."""
+    return info.schemes | frozenset(info.more_schemes)
 
 
 def _place(name: str, order: Sequence[str]) -> int:

@@ -24,10 +24,15 @@ def offered(inventory: Inventory, environment: Environment) -> list[Offer]:
 
 
 def select(offers: Sequence[Offer], weight_type: str, device_type: str) -> QuantMethodInfo:
-    """The one method for ``weight_type`` on ``device_type``; never one of another device.
+    """The one method for ``weight_type`` on ``device_type`` (``cuda``, also of ``cuda:0``); never of another device.
 
-    Raises NoSuitableQuantMethodError where there is none, DuplicateReaderError where there are two.
+    Raises NoSuitableQuantMethodError where there is none, DuplicateReaderError where there are two, TypeError for
+    what is no text.
     """
+    for name, value in (("weight_type", weight_type), ("device_type", device_type)):
+        if not isinstance(value, str):
+            raise TypeError(f"{name} must be text, not {value!r}")
+    device_type = device_type.partition(":")[0]
     fitting = [(s, m) for s, m in offers if weight_type in m.weight_types and device_type in m.device_types]
     if len(fitting) > 1:
         owners = [f"{method.name} of {source.origin}" for source, method in fitting]
@@ -36,5 +41,16 @@ def select(offers: Sequence[Offer], weight_type: str, device_type: str) -> Quant
     if fitting:
         return fitting[0][1]
     names = [f"{method.name} on {', '.join(sorted(method.device_types))}" for _, method in offers]
-    hint = None if offers else _catalogue.install_hint("gguf")
+    hint = _hint(offers, weight_type, device_type) if offers else _catalogue.install_hint("gguf")
     raise NoSuitableQuantMethodError(weight_type, device_type, available=names, fix=hint)
+
+
+def _hint(offers: Sequence[Offer], weight_type: str, device_type: str) -> str | None:
+    """The weight types that there are on that device, and the one that may have been meant."""
+    types = {kind for _, method in offers if device_type in method.device_types for kind in method.weight_types}
+    if not types:
+        return None
+    # ``Q4_K_M`` is a mixture of types that files are named after; ``q4_k`` is a slip of the shift key.
+    close = max((kind for kind in types if weight_type.upper().startswith(kind)), key=len, default=None)
+    meant = f"Did you mean {close!r}? " if close else ""
+    return f"{meant}Weight types on {device_type}: {', '.join(sorted(types))}"

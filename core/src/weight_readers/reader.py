@@ -24,6 +24,10 @@ KeyFilter = Callable[[str], bool]
 """Called with each checkpoint name; a falsy answer skips the tensor before its bytes are read."""
 
 
+UNKNOWN = "unknown"
+"""The dtype of a tensor that a reader lists and cannot read."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class TensorMeta(Schema):
     """One tensor as its file's header describes it.
@@ -35,7 +39,8 @@ class TensorMeta(Schema):
 
     ``ggml_type`` is set where the tensor is yielded packed; ``parameter`` is then the name under which a module
     holds it (``blk.0.attn_q.qweight`` of ``blk.0.attn_q.weight``). ``converted`` says why the reader yields
-    numbers for what the file holds in quantized blocks.
+    numbers for what the file holds in quantized blocks. A tensor that cannot be read at all is of dtype `UNKNOWN`,
+    and ``converted`` says why not.
     """
 
     name: str
@@ -62,13 +67,20 @@ class TensorMeta(Schema):
 
 @dataclass(frozen=True, kw_only=True)
 class FileMeta(Schema):
-    """One file: its size, the bytes its header takes, and the metadata it carries besides tensors."""
+    """One file: its size, the bytes its header takes, and the metadata it carries besides tensors.
+
+    ``notices`` are sentences that a person should read of a file that is read all the same; each names the file.
+    """
 
     path: str
     format: str
     nbytes: int
     header_bytes: int
     metadata: Mapping[str, str] = field(default_factory=dict, hash=False)
+    notices: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "notices", tuple(self.notices))
 
 
 class CheckpointMeta(dict[str, TensorMeta]):

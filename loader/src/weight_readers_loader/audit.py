@@ -106,7 +106,10 @@ def _is_packed(meta: TensorMeta) -> bool:
     return meta.ggml_type is not None or meta.shape != meta.stored_shape
 
 
-_PACKED = "packed weights need a module that was prepared for them (weight_readers_gguf.prepare_module), or dequantize="
+_PACKED = (
+    "dequantize='bfloat16' reads numbers for packed weights, and a module that was prepared for them"
+    " (weight_readers_gguf.prepare_module) takes them as they are"
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +135,7 @@ class _Differences:
         hints += [_PACKED] if self.packed else []
         raise TargetMismatchError(
             "the checkpoint does not fit the target: " + "; ".join(filter(None, said)),
-            fix=f"Nothing was written; {' and '.join(hints)}" if hints else "Nothing was written",
+            fix=f"Nothing was written; {'; '.join(hints)}" if hints else "Nothing was written",
             missing=self.missing,
             unexpected=self.unexpected,
             shapes=self.shapes,

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import closing
+from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
@@ -30,16 +31,19 @@ from weight_readers_loader.placement import Placement
 from weight_readers_loader.preflight import Preflight, preflight
 from weight_readers_loader.progress import progress_bar
 from weight_readers_loader.report import LoadReport, Meter
-from weight_readers_loader.resolve import Layout, resolve
+from weight_readers_loader.resolve import Layout, resolve, scheme_of
+from weight_readers_loader.resolve.formats import format_by_name
 from weight_readers_loader.streams import Stream, Update, both, touched
 from weight_readers_loader.wanted import KeyFilter, Wanted
 from weight_readers_loader.watch import Watch
+from weight_readers_loader.wording import some
 
 
 def open_checkpoint(
     reference: str | os.PathLike[str],
     *,
     reader: str | None = None,
+    subfolder: str | None = None,
     variant: str | None = None,
     use_format: str | None = None,
     rank: int | None = None,
@@ -47,6 +51,7 @@ def open_checkpoint(
     strict: bool | None = None,
     reader_options: Mapping[str, Any] | None = None,
     dequantize: str | None = None,
+    engine: Mapping[str, Any] | None = None,
     enable_multithread_weight_load: bool = True,
     num_weight_load_threads: int | None = None,
     environment: Environment | None = None,
@@ -57,6 +62,7 @@ def open_checkpoint(
     reference: a folder, an index file, or a single weight file, here (``~`` is expanded) or in an object store
         (``s3://bucket/folder``) that an installed reader lists.
     reader: ask for a reader by name; otherwise core's policy picks one for each operation.
+    subfolder: the component of a model that has several in folders of their own, as diffusers saves pipelines.
     variant: ``fp16`` of ``model.fp16.safetensors``. Asked for and not there is an error.
     use_format: ``safetensors``, ``gguf`` or ``pt``, never swapped for another.
     rank, world_size: which part of a checkpoint that was saved split per rank.
@@ -65,6 +71,8 @@ def open_checkpoint(
     reader_options: constructor options of the reader; only readers that have them are considered.
     dequantize: ``float32``, ``bfloat16`` or ``float16``: yield numbers of this dtype for what the files hold in
         quantized blocks; by default those are yielded packed, as they are stored.
+    engine: what the engine was asked for (``quantization``, ``lora``, ``fsdp``, …): readers of weights that cannot
+        be combined with it decline, where the reference names the format before any file is looked at.
     enable_multithread_weight_load, num_weight_load_threads: how many threads read, where the picked reader has
         threads; by default 4, or fewer where the process has fewer CPUs to itself. Other readers go on without.
     environment: facts about the machine for the policy.
@@ -74,25 +82,30 @@ def open_checkpoint(
     read), and core's selection errors where no reader fits.
     """
     _check_open(reader, strict, reader_options, environment, on_file)
+    instance("engine", engine, Mapping, "a mapping of what the engine was asked for", or_none=True)
     settings = thread_settings(enable_multithread_weight_load, num_weight_load_threads)
     options = with_dequantize(reader_options, dequantize)
+    choosing = partial(
+        Chooser,
+        reader=reader,
+        strict=strict,
+        options=options,
+        settings=settings,
+        engine=engine,
+        environment=environment,
+    )
+    if engine and (form := use_format or format_by_name(os.fspath(reference))):
+        choosing(format=form, scheme=scheme_of(reference)).require()
     layout = resolve(
         reference,
         reader_options=reader_options,
+        subfolder=subfolder,
         variant=variant,
         use_format=use_format,
         rank=rank,
         world_size=world_size,
     )
-    chooser = Chooser(
-        format=layout.format,
-        scheme=layout.scheme,
-        reader=reader,
-        strict=strict,
-        options=options,
-        settings=settings,
-        environment=environment,
-    )
+    chooser = choosing(format=layout.format, scheme=layout.scheme)
     watch = Watch(layout.paths)
     first, selection = chooser.pick()
     checked = preflight(layout, first, strict=selection.strict)
@@ -267,7 +280,11 @@ class Checkpoint:
     def _must_have(self, names: Iterable[str]) -> None:
         for name in names:
             if name not in self.tensors:
-                raise MissingTensorError("no such tensor", path=self.layout.root, tensor=name)
+                files = self.layout.paths
+                path = files[0] if len(files) == 1 else self.layout.root
+                close = get_close_matches(name, self.tensors, n=1)
+                fix = f"Did you mean {close[0]!r}?" if close else f"It has {some(list(self.tensors), 5)}"
+                raise MissingTensorError("no such tensor", path=path, tensor=name, fix=fix)
 
     def _wanted(self, key_filter: KeyFilter | None, slices: Mapping[str, TensorSlice] | None = None) -> Wanted:
         function("key_filter", key_filter, "a name that says whether the tensor is wanted")

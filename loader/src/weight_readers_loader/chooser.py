@@ -30,6 +30,7 @@ class Chooser:
         strict: bool | None = None,
         options: Mapping[str, Any] | None = None,
         settings: Mapping[str, Any] | None = None,
+        engine: Mapping[str, Any] | None = None,
         environment: Environment | None = None,
     ) -> None:
         self._common: dict[str, Any] = {
@@ -37,6 +38,7 @@ class Chooser:
             "schemes": frozenset({scheme}),
             "options": options or {},
             "settings": settings or {},
+            "engine": engine or {},
         }
         self._requested = reader
         self._keywords: dict[str, Any] = {"strict": strict, "environment": environment}
@@ -49,6 +51,11 @@ class Chooser:
     def explain(self, **needs: Any) -> Selection:
         """What `pick` would decide. Makes no reader."""
         return explain_selection(request=self.request(**needs), requested=self._requested, **self._keywords)
+
+    def require(self, **needs: Any) -> None:
+        """Raise what `pick` would where no reader fits. Makes none otherwise."""
+        if self.explain(**needs).chosen is None:
+            self.pick(**needs)
 
     def pick(self, **needs: Any) -> tuple[WeightReader, Selection]:
         """The reader for these needs, and why it is that one.

@@ -178,7 +178,7 @@ def load(context: click.Context, **given: Any) -> None:
     from weight_readers_loader.commands.load import load as command
 
     filled, report = command(
-        layout_arguments={name: given.pop(name) for name in ("use_format", "variant", "rank", "world_size")},
+        layout_arguments={name: given.pop(name) for name in options.WHICH_FILES},
         key_filter=key_filter,
         reader_options=reader_options,
         into=into,
@@ -217,7 +217,7 @@ def bench(context: click.Context, reference: str, as_json: bool, **given: Any) -
 
     found = command(
         reference,
-        layout_arguments={name: given.pop(name) for name in ("use_format", "variant", "rank", "world_size")},
+        layout_arguments={name: given.pop(name) for name in options.WHICH_FILES},
         on_file=note,
         say=lambda line: click.echo(line, err=True),
         **given,
@@ -258,7 +258,7 @@ def _layout(
 ) -> Layout:
     from weight_readers_loader.resolve import resolve
 
-    which = {name: given[name] for name in ("use_format", "variant", "rank", "world_size")}
+    which = {name: given[name] for name in options.WHICH_FILES}
     return resolve(reference, reader_options=reader_options, **which, keep_problems=keep_problems)
 
 

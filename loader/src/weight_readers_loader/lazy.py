@@ -18,7 +18,8 @@ class LazyTensor:
     """Indexed as torch indexes (integers, slices, steps, ``...``, None, masks); reads only the rows it needs.
 
     Where the first index is an integer or a slice over the first dimension, only those rows are read; what is
-    left of the index is applied to them. Raises IndexError as torch does.
+    left of the index is applied to them. Raises IndexError as torch does. A packed tensor is indexed as it is stored,
+    in rows and bytes (`shape`); slices of `Checkpoint.iter_weights` count logical elements.
     """
 
     def __init__(self, checkpoint: Checkpoint, meta: TensorMeta) -> None:

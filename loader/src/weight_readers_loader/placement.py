@@ -11,7 +11,14 @@ from torch import nn
 
 from weight_readers import CheckpointError, TensorMeta, TiedWeightsError
 from weight_readers_loader.audit import audit
-from weight_readers_loader.targets import meta_buffers, overlapping, targets_of, tied_groups
+from weight_readers_loader.targets import (
+    may_share_elements,
+    meta_buffers,
+    overlapping,
+    span_of,
+    targets_of,
+    tied_groups,
+)
 
 Weights = Iterable[tuple[str, torch.Tensor]]
 
@@ -143,7 +150,7 @@ class Placement:
         except CheckpointError as error:
             error.written = tuple(written)
             raise
-        for leader, new in replacements.items():
+        for leader, new in _apart(replacements).items():
             self._replace(leader, new)
 
     def _check_overlaps(self, written: Mapping[str, torch.Tensor | None]) -> None:
@@ -182,6 +189,21 @@ class Placement:
             "tied": tuple(self._tied),
             "left_on_meta": self._left_on_meta,
         }
+
+
+def _apart(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The tensors with memory of their own where a file has them over one storage, or an element for many."""
+    spans = sorted((*span, name) for name, tensor in tensors.items() if (span := span_of(tensor)) is not None)
+    shared = {name for name, tensor in tensors.items() if may_share_elements(tensor)}
+    device, reached = "", 0
+    for where, begin, end, name in spans:
+        if where == device and begin < reached:
+            shared.add(name)
+        device, reached = where, end if where != device else max(reached, end)
+    return {
+        name: tensor.clone(memory_format=torch.contiguous_format) if name in shared else tensor
+        for name, tensor in tensors.items()
+    }
 
 
 def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:

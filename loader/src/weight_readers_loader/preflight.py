@@ -14,6 +14,7 @@ from weight_readers import (
     CheckpointProblems,
     EmptyWeightsError,
     FileMeta,
+    MissingShardError,
     MissingTensorError,
     TensorMeta,
     WeightReader,
@@ -65,7 +66,7 @@ def preflight(layout: Layout, reader: WeightReader, *, strict: bool) -> Prefligh
     """
     strays = {file.path: names_in(file.path, reader) for file in layout.unindexed}
     headers = read_headers(layout, reader)
-    problems = [*layout.problems, *headers.problems]
+    problems = [*layout.problems, *_not_yet_said(headers.problems, layout)]
     if layout.index is not None:
         problems += _index_problems(layout, layout.index, headers, strays)
     tensors = _chosen(headers, layout)
@@ -80,11 +81,18 @@ def preflight(layout: Layout, reader: WeightReader, *, strict: bool) -> Prefligh
         restricted=len(tensors) < sum(len(held) for held in headers.located.values()),
         notices=(
             *layout.notices,
+            *(notice for file in headers.files for notice in file.notices),
             *_wrong_total(layout, headers),
             *_some_empty(tensors),
             *(str(doubt) for doubt in doubts),
         ),
     )
+
+
+def _not_yet_said(found: Iterable[CheckpointError], layout: Layout) -> list[CheckpointError]:
+    """What readers find, without the shards that they miss where the layout has named those already."""
+    said = any(isinstance(problem, MissingShardError) for problem in layout.problems)
+    return [problem for problem in found if not (said and isinstance(problem, MissingShardError))]
 
 
 def _raise_any(problems: Iterable[CheckpointError], layout: Layout, headers: Headers) -> None:

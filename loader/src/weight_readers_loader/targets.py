@@ -95,12 +95,12 @@ def _unwritable(tensor: torch.Tensor) -> str | None:
         return None
     if not tensor.untyped_storage().nbytes():
         return "has no memory: its storage was released (as FSDP does with parameters that it shards)"
-    if _may_share_elements(tensor):
+    if may_share_elements(tensor):
         return f"is expanded: its elements share memory (strides {list(tensor.stride())}). .clone() it first"
     return None
 
 
-def _may_share_elements(tensor: torch.Tensor) -> bool:
+def may_share_elements(tensor: torch.Tensor) -> bool:
     """Whether some dimension, by growing stride, steps no further than all smaller ones together reach."""
     reach = 0
     for stride, size in sorted((s, n) for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n > 1):
@@ -138,7 +138,7 @@ def tied_groups(targets: Mapping[str, Target]) -> list[tuple[str, ...]]:
 
 def overlapping(targets: Mapping[str, Target]) -> frozenset[str]:
     """Names whose memory may overlap that of another one without being the same view: tied in a way of their own."""
-    spans = sorted((*span, name) for name, target in targets.items() if (span := _span(target)) is not None)
+    spans = sorted((*span, name) for name, target in targets.items() if (span := span_of(target.tensor)) is not None)
     found: set[str] = set()
     widest: tuple[str, int, int, str] | None = None
     for device, begin, end, name in spans:
@@ -150,9 +150,8 @@ def overlapping(targets: Mapping[str, Target]) -> frozenset[str]:
     return frozenset(found)
 
 
-def _span(target: Target) -> tuple[str, int, int] | None:
+def span_of(tensor: torch.Tensor) -> tuple[str, int, int] | None:
     """Device, first and last address. None for what has no memory."""
-    tensor = target.tensor
     if tensor.is_meta or tensor.numel() == 0 or tensor.layout is not torch.strided:
         return None
     reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) + 1

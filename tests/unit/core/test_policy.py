@@ -203,6 +203,33 @@ def test_the_auto_rules_come_before_not_being_a_fallback() -> None:
     assert names([PLAIN, fallback], Request(into_targets=True)) == ["z_fallback", "b_plain"]
 
 
+STORES = info("a_streamer", schemes={"file", "s3"})
+UNPACKED = info("a_streamer", more_schemes={"s3": "pip install s3"})
+S3 = info("z_s3", schemes={"s3"})
+THREADS = info("a_streamer", schemes={"file", "s3"}, features={F.CONCURRENT})
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "request_", "environment"),
+    [
+        (PLAIN, STORES, Request(schemes={"file"}), HERE),
+        (PLAIN, STORES, Request(), HERE),
+        (PLAIN, UNPACKED, Request(schemes={"file"}), HERE),
+        (WEAK, STORES, Request(schemes={"file"}), HERE),
+        (PLAIN, STORES, Request(schemes={"file"}), Environment(filesystem="nfs")),
+        (S3, STORES, Request(schemes={"s3"}), HERE),
+        (STORES, PLAIN, Request(schemes={"s3"}), HERE),
+        (STORES, PLAIN, Request(schemes={"file"}, prefer=["a_streamer"]), HERE),
+        (THREADS, MAPPED, Request(schemes={"file"}), Environment(cpus=2)),
+    ],
+)
+def test_what_is_made_for_such_places_alone_comes_before_what_is_made_for_more(
+    first: ReaderInfo, second: ReaderInfo, request_: Request, environment: Environment
+) -> None:
+    """Where the auto rules tell no difference, also before a fallback and the name."""
+    assert [first.name, second.name] == names([second, first], request_, environment)
+
+
 def test_no_fallback_comes_before_the_name() -> None:
     assert names([info("a_fallback", fallback=True), PLAIN]) == ["b_plain", "a_fallback"]
 
@@ -231,6 +258,12 @@ def test_the_weightiest_difference_is_the_reason(request_: Request, options: dic
     infos = {i.name: i for i in (BEST, WEAK)}
     first, second = rank({n: Accepted() for n in infos}, infos, request_, HERE, **options)
     assert why == why_before(first, second, request_, HERE)
+
+
+def test_that_a_reader_is_made_for_such_places_alone_is_said() -> None:
+    infos = {i.name: i for i in (STORES, PLAIN)}
+    first, second = rank({n: Accepted() for n in infos}, infos, Request(schemes={"file"}), HERE)
+    assert why_before(first, second, Request(schemes={"file"}), HERE) == "made for such places, the others for more"
 
 
 def test_equals_are_told_apart_by_name_and_that_is_said() -> None:

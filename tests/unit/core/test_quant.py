@@ -42,7 +42,23 @@ def test_no_method_of_another_device_or_type_stands_in(weight_type: str, device:
         registry(Quantizing("a", CPU, CUDA)).select_quant_method(weight_type, device)
     assert caught.value.available == ("on_cpu on cpu", "on_cuda on cuda")
     assert (caught.value.weight_type, caught.value.device_type) == (weight_type, device)
-    assert caught.value.fix is None
+    assert caught.value.fix in (None, f"Weight types on {device}: Q4_K")
+
+
+@pytest.mark.parametrize("asked", ["q4_k", "Q4_K_M", "q4_k_s"])
+def test_the_type_that_was_meant_is_said(asked: str) -> None:
+    with pytest.raises(NoSuitableQuantMethodError, match="Did you mean 'Q4_K'"):
+        registry(Quantizing("a", CPU)).select_quant_method(asked, "cpu")
+
+
+def test_the_index_of_a_device_does_not_matter() -> None:
+    assert registry(Quantizing("a", CUDA)).select_quant_method("Q4_K", "cuda:1").name == "on_cuda"
+
+
+@pytest.mark.parametrize(("weight_type", "device"), [(12, "cpu"), ("Q4_K", None)])
+def test_what_is_no_text_is_a_type_error(weight_type: Any, device: Any) -> None:
+    with pytest.raises(TypeError, match="must be text, not"):
+        registry(Quantizing("a", CPU)).select_quant_method(weight_type, device)
 
 
 def test_with_no_method_at_all_the_error_says_what_would_bring_one() -> None:

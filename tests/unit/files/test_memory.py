@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import math
 from copy import deepcopy as copy_of
+from pathlib import Path
 
 import pytest
 import torch
 from support.measure import memory
 
-from weight_readers_files.memory import MAPPED_BYTES, buffer_at, copy, fresh, private
+from weight_readers_files.memory import HUGE_BYTES, MAPPED_BYTES, buffer_at, copy, fresh, private
 
 
 @pytest.mark.parametrize("shape", [(), (0,), (3,), (2, 0, 3), (1 << 21, 3), (MAPPED_BYTES - 1,), (MAPPED_BYTES,)])
@@ -34,7 +35,7 @@ def test_a_fresh_tensor_is_in_host_memory_whatever_the_default_device() -> None:
 
 def test_a_large_tensor_is_given_back_to_the_system_when_it_is_freed() -> None:
     """Not so with malloc: of a freed mapping it learns to keep the next one of that size."""
-    fresh((1 << 20,), torch.bfloat16).zero_()  # torch starts its threads, which have stacks, at the first large one
+    torch.empty(MAPPED_BYTES, dtype=torch.bfloat16).zero_()  # starts torch's own threads, whose stacks count too
     before = memory("VmData")
     for _ in range(3):
         tensors = [fresh((MAPPED_BYTES,), torch.bfloat16).zero_() for _ in range(100)]
@@ -77,3 +78,21 @@ def test_bytes_are_copied_between_buffers() -> None:
 def test_scratch_memory_begins_at_a_page() -> None:
     scratch = torch.frombuffer(private(8192), dtype=torch.uint8)
     assert (scratch.data_ptr() % 4096, scratch.numel()) == (0, 8192)
+
+
+def flags_at(address: int) -> list[str]:
+    """``VmFlags`` of the mapping that holds ``address``; ``hg`` is the advice for huge pages."""
+    ours = False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in (span := line.split(maxsplit=1)[0]):
+            begin, end = (int(each, 16) for each in span.split("-"))
+            ours = begin <= address < end
+        elif ours and line.startswith("VmFlags:"):
+            return line.split()[1:]
+    raise LookupError(hex(address))
+
+
+@pytest.mark.parametrize("huge_pages", [False, True])
+def test_huge_pages_are_asked_for_on_request_only(huge_pages: bool) -> None:
+    tensor = fresh((HUGE_BYTES,), torch.uint8, huge_pages=huge_pages)
+    assert ("hg" in flags_at(tensor.data_ptr())) == huge_pages

@@ -63,5 +63,21 @@ def test_segments_of_ten_bytes(
     assert expected == [len(run) for run in runs]
 
 
+@pytest.mark.parametrize(
+    ("spans", "expected"),
+    [
+        ([(0, 20), (0, 20)], [2]),
+        ([(0, 20), (5, 8), (19, 30), (30, 31)], [3, 1]),
+        ([(0, 20), (5, 8), (8, 12)], [3]),
+        ([(0, 8), (4, 12), (12, 13)], [2, 1]),
+    ],
+)
+def test_tensors_that_share_bytes_are_in_one_segment_however_long(
+    wanted: Callable[[int, int], Wanted], spans: list[tuple[int, int]], expected: list[int]
+) -> None:
+    runs = segments([wanted(*span) for span in spans], segment_bytes=10)
+    assert expected == [len(run) for run in runs]
+
+
 def test_the_largest_known_checkpoints_stay_below_the_kernels_limit_of_mappings() -> None:
     assert 1500 * 10**9 // SEGMENT_BYTES < 65_530 // 2

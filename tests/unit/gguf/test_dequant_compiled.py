@@ -11,6 +11,8 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -209,6 +211,35 @@ def test_there_are_no_more_threads_than_torch_would_use() -> None:
     assert seen == {threading.get_ident()}
 
 
+def test_where_no_thread_can_be_had_the_caller_does_it_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*work: Any) -> None:
+        raise RuntimeError("cannot schedule new futures after interpreter shutdown")
+
+    seen: list[int] = []
+    monkeypatch.setattr(_threads, "available_cpus", lambda: 2)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(_threads, "_pool", lambda: SimpleNamespace(submit=refuse))
+    _threads.share_out(5, 1, lambda: lambda start, stop: seen.append(start))
+    assert seen == [0, 1, 2, 3, 4]
+
+
+def test_what_a_pool_took_before_it_refused_is_not_done_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[Any] = []
+
+    def refuse(*work: Any) -> None:
+        taken.append(work)
+        raise RuntimeError("can't start new thread")
+
+    made: list[int] = []
+    monkeypatch.setattr(_threads, "available_cpus", lambda: 2)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 2)
+    monkeypatch.setattr(_threads, "_pool", lambda: SimpleNamespace(submit=refuse))
+    _threads.share_out(2, 1, lambda: made.append(1) or (lambda start, stop: None))  # type: ignore[func-returns-value]
+    for function, *arguments in taken:
+        function(*arguments)
+    assert made == [1]
+
+
 def test_a_kernel_is_compiled_once_however_many_ask(monkeypatch: pytest.MonkeyPatch) -> None:
     compilations = []
     monkeypatch.setattr(_build, "_built", {})
@@ -239,7 +270,7 @@ def test_a_broken_file_in_the_cache_is_passed_over(monkeypatch: pytest.MonkeyPat
 
 
 def test_without_numba_the_path_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compiled, "find_spec", lambda name: None)
+    monkeypatch.setattr(compiled, "is_installed", lambda name: False)
     assert compiled.absent() == 'numba is not installed: pip install "weight-readers-gguf[compiled]"'
 
 
@@ -269,3 +300,14 @@ def many_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small weights are shared out over threads as large ones are."""
     monkeypatch.setattr(_run, "_DIRECT_ELEMENTS", 1 << 10)
     monkeypatch.setattr(_run, "_SCRATCH_ELEMENTS", 1 << 10)
+
+
+def test_the_cache_of_machine_code_is_that_of_these_sources(tmp_path: Path) -> None:
+    (tmp_path / "kernel.py").write_text("scale = 1")
+    first = _build.sources_digest.__wrapped__(tmp_path)
+    (tmp_path / "bits.py").write_text("")
+    second = _build.sources_digest.__wrapped__(tmp_path)
+    (tmp_path / "bits.py").write_text("half = 2")
+    assert len({first, second, _build.sources_digest.__wrapped__(tmp_path)}) == 3
+    function = _build._copied(KERNELS["Q4_K"])
+    assert _build.sources_digest() in function.__qualname__

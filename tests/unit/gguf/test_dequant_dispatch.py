@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`dequantize`: what it takes and refuses, which backend it picks, and rows that are gathered first."""
+"""`dequantize`: what it takes and refuses, what it writes, and rows that are gathered first."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from importlib.util import find_spec
+import sys
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,7 +13,8 @@ import torch
 from unit.gguf.oracles import ggml
 from unit.gguf.random_blocks import random_blocks
 
-from weight_readers_gguf.dequant import dequantize, dequantize_rows, dispatch
+from weight_readers_gguf.dequant import backends, dequantize, dequantize_rows, dispatch, torch_ops
+from weight_readers_gguf.dequant.torch_ops import constants
 from weight_readers_gguf.types import BY_NAME, GGMLType
 
 
@@ -87,6 +87,16 @@ def test_a_row_of_part_blocks_is_refused_with_its_sizes() -> None:
         dequantize(torch.zeros(4, 100, dtype=torch.uint8), "Q6_K")
 
 
+@pytest.mark.parametrize(
+    ("argument", "wrong"),
+    [("out", 5), ("out", []), ("dtype", "float32"), ("backend", 5), ("backend", []), ("ggml_type", 2.0)],
+)
+def test_an_argument_of_another_kind_is_refused_by_its_name(argument: str, wrong: Any) -> None:
+    arguments = {"ggml_type": "Q4_0", argument: wrong}
+    with pytest.raises(TypeError, match=argument):
+        dequantize(packed_rows("Q4_0", 1, 1), **arguments)
+
+
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int8, torch.uint8], ids=str)
 def test_a_result_of_another_dtype_is_refused(dtype: torch.dtype) -> None:
     with pytest.raises(TypeError, match=r"possible: torch.float32, torch.bfloat16, torch.float16"):
@@ -102,7 +112,7 @@ def test_nothing_gives_nothing(shape: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("backend", [None, "compiled", "triton", "torch"])
 def test_on_meta_only_the_shape_is_worked_out(monkeypatch: pytest.MonkeyPatch, backend: str | None) -> None:
-    monkeypatch.setattr(dispatch, "_absent", lambda name: None)
+    monkeypatch.setattr(backends, "_absent", lambda name: None)
     packed = torch.empty((262144, 8192 // 256 * 144), dtype=torch.uint8, device="meta")
     found = dequantize(packed, "Q4_K", dtype=torch.float16, backend=backend)
     assert (found.shape, found.dtype, found.device.type) == ((262144, 8192), torch.float16, "meta")
@@ -137,6 +147,37 @@ def test_an_out_that_does_not_fit_is_refused() -> None:
         dequantize(packed, "Q4_0", out=torch.zeros(3, 64, device="meta"))
     with pytest.raises(ValueError, match=r"out is not contiguous: its strides are \[1, 3\]"):
         dequantize(packed, "Q4_0", out=torch.zeros(64, 3).t())
+
+
+@pytest.mark.parametrize("backend", ["torch", "compiled"])
+def test_a_gradient_that_needs_what_out_held_before_is_refused(backend: str) -> None:
+    x, out = torch.ones(1, 32, requires_grad=True), torch.full((1, 32), 3.0)
+    summed = (x * out).sum()
+    dequantize(packed_rows("Q4_0", 1, 1), "Q4_0", out=out, backend=backend)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        summed.backward()
+
+
+@pytest.mark.parametrize("backend", ["torch", "compiled"])
+def test_an_out_of_inference_mode_is_written_in_it_only(backend: str) -> None:
+    packed = packed_rows("Q4_0", 1, 1)
+    with torch.inference_mode():
+        out = torch.zeros(1, 32)
+        assert dequantize(packed, "Q4_0", out=out, backend=backend).equal(expected("Q4_0", packed))
+    with pytest.raises(RuntimeError, match=r"made in inference mode .* pass out.clone\(\)"):
+        dequantize(packed, "Q4_0", out=out, backend=backend)
+
+
+@pytest.mark.parametrize("backend", ["torch", "compiled"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", ["Q4_K", "IQ3_S", "MXFP4", "TQ1_0"])
+def test_the_default_device_has_no_part_in_it(name: str, dtype: torch.dtype, backend: str) -> None:
+    packed = packed_rows(name, 2, 1)
+    constants.shifts.cache_clear()
+    with torch.device("meta"):
+        found = dequantize(packed, name, dtype=dtype, backend=backend)
+    assert found.equal(expected(name, packed).to(dtype))
+    assert dequantize(packed, name, dtype=dtype, backend=backend).equal(found)
 
 
 # Pieces
@@ -180,67 +221,6 @@ def test_bytes_in_one_piece_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> N
     assert piece.data_ptr() == packed.data_ptr()
 
 
-# Backends
-
-
-def fake(answer: float, *, absent: str | None = None, supported: Iterable[str] = ("Q4_0",)) -> Any:
-    def dequantize_into(packed: torch.Tensor, kind: GGMLType, out: torch.Tensor) -> None:
-        out.fill_(answer)
-
-    return SimpleNamespace(SUPPORTED=frozenset(supported), absent=lambda: absent, dequantize_into=dequantize_into)
-
-
-def use(monkeypatch: pytest.MonkeyPatch, **modules: Any) -> None:
-    known = {"triton": fake(3), "compiled": fake(2), "torch": fake(1), **modules}
-    monkeypatch.setattr(dispatch, "_module", known.__getitem__)
-    monkeypatch.setattr(dispatch, "_absent", lambda name: known[name].absent())
-
-
-def picked(device: str, name: str | None = None) -> Any:
-    kind, out = BY_NAME["Q4_0"], torch.zeros(1)
-    dispatch.pick_backend(kind, torch.device(device), name).dequantize_into(out, kind, out)
-    return out.item()
-
-
-def test_the_fastest_backend_of_the_device_is_picked(monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch)
-    assert [picked(device) for device in ("cuda", "cpu", "xpu", "mps")] == [3, 2, 1, 1]
-
-
-def test_a_backend_that_is_absent_or_lacks_the_type_is_passed_over(monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, triton=fake(3, absent="no triton"), compiled=fake(2, supported=["Q4_K"]))
-    assert [picked("cuda"), picked("cpu")] == [1, 1]
-
-
-def test_a_named_backend_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch)
-    assert [picked("cuda", "torch"), picked("cpu", "torch"), picked("cpu", "compiled")] == [1, 1, 2]
-
-
-def test_a_named_backend_that_cannot_do_it_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    use(monkeypatch, compiled=fake(2, absent="numba is not installed"), torch=fake(1, supported=["Q4_K"]))
-    with pytest.raises(ValueError, match=r"unknown backend 'numba' .*\['compiled', 'torch', 'triton'\]"):
-        picked("cpu", "numba")
-    with pytest.raises(ValueError, match="backend 'triton' runs on cuda, and the packed tensor is on cpu"):
-        picked("cpu", "triton")
-    with pytest.raises(RuntimeError, match="'compiled' cannot dequantize here: numba is not installed"):
-        picked("cpu", "compiled")
-    with pytest.raises(ValueError, match=r"backend 'torch' has no Q4_0; it has \['Q4_K'\]"):
-        picked("cpu", "torch")
-
-
-def test_on_a_cpu_the_compiled_backend_is_picked_where_numba_is_installed() -> None:
-    module = dispatch.pick_backend(BY_NAME["Q4_K"], torch.device("cpu"))
-    expected = "compiled" if find_spec("numba") else "torch"
-    assert module is dispatch.pick_backend(BY_NAME["Q4_K"], torch.device("cpu"), expected)
-
-
-def test_the_torch_backend_is_there_for_every_device() -> None:
-    module = dispatch.pick_backend(BY_NAME["IQ1_M"], torch.device("mps"))
-    assert module.absent() is None
-    assert "IQ1_M" in module.SUPPORTED
-
-
 # Rows
 
 
@@ -259,7 +239,7 @@ def test_only_the_rows_asked_for_are_dequantized(monkeypatch: pytest.MonkeyPatch
     def dequantize_into(packed: torch.Tensor, kind: GGMLType, out: torch.Tensor) -> None:
         seen.append(packed.shape)
 
-    use(monkeypatch, torch=SimpleNamespace(SUPPORTED={"Q4_0"}, absent=lambda: None, dequantize_into=dequantize_into))
+    monkeypatch.setattr(torch_ops, "dequantize_into", dequantize_into)
     dequantize_rows(packed_rows("Q4_0", 50, 2), torch.tensor([3, 9]), "Q4_0", backend="torch")
     assert seen == [(2, 36)]
 
@@ -279,3 +259,15 @@ def test_rows_of_what_has_none_and_odd_indices_are_refused() -> None:
         dequantize_rows(packed, torch.tensor([0.0]), "Q4_0")
     with pytest.raises(ValueError, match="indices are on meta, and packed on cpu"):
         dequantize_rows(packed, torch.tensor([0], device="meta"), "Q4_0")
+
+
+def test_few_numbers_do_not_wait_for_a_compiler_and_many_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "numba", raising=False)
+    compiling = dispatch._Compiling(elements=100)
+    assert [compiling.defer(count) for count in (60, 30, 60, 1)] == [True, True, False, False]
+    assert not dispatch._Compiling(elements=100).defer(1000)
+
+
+def test_a_compiler_that_is_there_is_used_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "numba", SimpleNamespace())
+    assert not dispatch._Compiling().defer(1)

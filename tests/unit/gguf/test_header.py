@@ -94,6 +94,38 @@ def test_metadata_tells_the_type_of_a_value(tmp_path: Path) -> None:
     assert named == ["UINT16", "STRING", "BOOL", "ARRAY[INT16]", "ARRAY[STRING]"]
 
 
+def test_metadata_tells_the_number_of_items_and_of_bytes_and_the_integers(tmp_path: Path) -> None:
+    metadata = read_header(write_gguf(tmp_path / "m.gguf", {}, METADATA)).metadata
+    assert [metadata.length(k) for k in ("strings", "flags", "numbers", "empty", "grüße", "i8")] == [4, 3, 3, 0, 11, 1]
+    integers = {key: value for key in metadata if (value := metadata.integer(key)) is not None}
+    assert {key: value[1] for key, value in METADATA.items() if key[0] in "ui"} == integers
+
+
+@pytest.mark.parametrize("letter", ["x", "ü", "€", "😀"])
+@pytest.mark.parametrize("before", ["", "-", "--", "---"])
+def test_a_long_text_is_shown_by_its_beginning_and_its_number_of_bytes(
+    tmp_path: Path, letter: str, before: str
+) -> None:
+    texts = {str(size): before + letter * (size - len(before)) for size in (80, 81, 1000, 1001, 3000, 70_000)}
+    metadata = read_header(write_gguf(tmp_path / "m.gguf", {}, texts)).metadata
+    for most in (80, 1000):
+        for key, value in texts.items():
+            whole = value if len(value) <= most else f"{value[:most]}... ({len(value.encode())} bytes)"
+            assert whole == metadata.shown(key, most)
+
+
+def test_values_are_shown_whatever_became_of_the_file(tmp_path: Path) -> None:
+    texts = {f"t{i}": "x" * 60_000 for i in range(60)}
+    path = write_gguf(
+        tmp_path / "m.gguf", {}, texts | {"u64": ("UINT64", 1), "yes": True, "array": [1] * 9, "name": "M"}
+    )
+    metadata = read_header(path).metadata
+    path.unlink()
+    shown = {key: metadata.shown(key) for key in metadata}
+    assert (shown["u64"], shown["yes"], shown["array"], shown["name"]) == ("1", "True", "ARRAY[UINT32]", "M")
+    assert {f"{'x' * 80}... (60000 bytes)", "(60000 bytes of text)"} == {shown[key] for key in texts}
+
+
 def test_a_key_that_is_not_there_is_named_with_its_file(tmp_path: Path) -> None:
     path = write_gguf(tmp_path / "m.gguf", {}, {"a": 1})
     metadata = read_header(path).metadata

@@ -20,7 +20,7 @@ from weight_readers_gguf.header._limits import MAX_ITEMS, MAX_TENSORS
 CHILD = """
 import sys
 from weight_readers.errors import CheckpointError
-from weight_readers_gguf.header import read_header
+from weight_readers_gguf.meta import read_meta
 
 def peak():
     lines = open("/proc/self/status").read().splitlines()
@@ -28,7 +28,7 @@ def peak():
 
 def verdict(path):
     try:
-        read_header(path)
+        read_meta([path], None)
     except CheckpointError as error:
         return type(error).__name__
     return "accepted"
@@ -57,6 +57,26 @@ HOSTILE = {
     "more arrays within arrays": (front(0, 1) + raw_pair("k", ARRAY, array(ARRAY, 1 << 20)), 1 << 25),
     "names that are none": (front(MAX_TENSORS, 0) + NAMELESS * MAX_TENSORS, 0),
     "one name": (front(MAX_TENSORS, 0) + info("t", (1,), 0, 0) * MAX_TENSORS, 0),
+    "an alignment that is an array": (
+        front(0, 1) + raw_pair("general.alignment", ARRAY, array(0, 1 << 26)),
+        1 << 27,
+    ),
+    "an alignment that is a text": (
+        front(0, 1) + raw_pair("general.alignment", STRING, struct.pack("<Q", 1 << 26)),
+        1 << 27,
+    ),
+    "a number of files that is an array": (
+        front(0, 1) + raw_pair("split.count", ARRAY, array(0, 1 << 26)),
+        1 << 27,
+    ),
+    "an architecture that is an array": (
+        front(0, 1) + raw_pair("general.architecture", ARRAY, array(0, 1 << 26)),
+        1 << 27,
+    ),
+    "a set of more files than memory": (
+        front(0, 2) + raw_pair("split.count", 10, struct.pack("<Q", 1 << 62)) + raw_pair("split.no", 0, b"\0"),
+        0,
+    ),
     "one long key": (front(0, 300) + raw_pair("k" * 65_000, 0, b"\0") * 300, 0),
 }
 

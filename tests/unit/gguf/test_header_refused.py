@@ -234,12 +234,25 @@ def test_a_key_twice_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "value",
-    [0, 3, 24, 2**21, 2**31, ("UINT64", 32), ("INT32", 32), ("INT32", -32), ("UINT8", 32), "32", [32], 32.0, True],
+    [0, 3, 24, 2**21, 2**31, ("UINT64", 32), ("INT32", 32), ("INT32", -32), ("UINT8", 32), "32", 32.0, True],
 )
 def test_an_alignment_that_is_none_is_refused_with_its_value_and_type(tmp_path: Path, value: object) -> None:
     error = refusal(tmp_path, padded(front(0, 1) + pair("general.alignment", value)))
     plain = value[1] if isinstance(value, tuple) else value
     assert (HeaderError, True) == (type(error), str(error.found).startswith(f"{plain}, as "))
+
+
+@pytest.mark.parametrize(
+    ("value", "found"),
+    [
+        ([32], "ARRAY[UINT32]"),
+        (("UINT8", [32] * 1000), "ARRAY[UINT8]"),
+        ("ü" * 81, f"{'ü' * 80}... (162 bytes), as STRING"),
+        ("x" * 200_000, f"{'x' * 80}... (200000 bytes), as STRING"),
+    ],
+)
+def test_no_more_than_80_characters_of_a_value_are_shown(tmp_path: Path, value: object, found: str) -> None:
+    assert found == refusal(tmp_path, padded(front(0, 1) + pair("general.alignment", value))).found
 
 
 # Shapes and places.

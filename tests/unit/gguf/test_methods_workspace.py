@@ -92,6 +92,14 @@ def test_memory_is_lent_again_to_whoever_needs_no_more() -> None:
     assert workspace.held == 8 * 64 * 4
 
 
+def test_memory_is_the_hosts_whatever_the_default_device(tmp_path: Path) -> None:
+    _, layer, method, weight = build(tmp_path, workspace_bytes=1 << 20)
+    x = whole_numbers(3, 64)
+    with torch.device("meta"):
+        assert method.apply(layer, x).equal(linear(x, weight))
+    assert method.apply(layer, x).equal(linear(x, weight))
+
+
 def test_two_at_a_time_get_memory_of_their_own() -> None:
     workspace = Workspace()
     with (

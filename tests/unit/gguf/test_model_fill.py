@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from torch.nn import functional
 from unit.gguf.small_model import SHAPES, TIED, TYPES, Small, delivered, numbers, on_meta, payload, state, write
 
 from weight_readers import TargetMismatchError
+from weight_readers_gguf import GGUFReader
 from weight_readers_gguf.model import QKVRows, fill, load_packed, prepare_module
 
 IDS = torch.tensor([[0, 3, 7], [1, 1, 2]])
@@ -204,3 +206,40 @@ class TestLoadingInOneCall:
         with pytest.raises(OSError, match="went away"):
             load_packed(model, file, reader=Reader(broken), islands=["up.*"])  # type: ignore[arg-type]
         assert before == state(model)
+
+    def test_that_fails_leaves_what_had_no_memory_as_it_was(self, file: Path) -> None:
+        def broken() -> Iterator[tuple[str, torch.Tensor]]:
+            yield next(delivered())
+            raise OSError("the disk went away")
+
+        model = on_meta()
+        model.norm.weight = torch.nn.Parameter(torch.ones(64))
+        before = state(model)
+        with pytest.raises(OSError, match="went away"):
+            load_packed(model, file, reader=Reader(broken))  # type: ignore[arg-type]
+        assert before == state(model)
+
+    def test_copies_what_a_reader_maps_read_only(self, file: Path) -> None:
+        model = on_meta()
+        load_packed(model, file, reader=GGUFReader(readonly=True))
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.zero_()
+        assert not model.up.qweight.any()
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [{"device": []}, {"device": 5}, {"copy": "x"}, {"reader": 5}, {"strict": "zz"}, {"rename": "zz"}],
+        ids=str,
+    )
+    def test_names_an_argument_of_another_kind_and_changes_nothing(self, file: Path, wrong: dict[str, Any]) -> None:
+        model = on_meta()
+        before = state(model)
+        [(argument, value)] = wrong.items()
+        with pytest.raises(TypeError, match=rf"^{argument} must be .* not {re.escape(repr(value))}"):
+            load_packed(model, file, **wrong)
+        assert before == state(model)
+
+    def test_on_a_device_that_torch_does_not_know_is_refused(self, file: Path) -> None:
+        with pytest.raises(ValueError, match="device 'zz' is none that torch knows"):
+            load_packed(on_meta(), file, device="zz")

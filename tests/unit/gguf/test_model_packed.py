@@ -6,12 +6,15 @@ from __future__ import annotations
 import copy
 import pickle
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.fx.experimental.proxy_tensor import make_fx
 from torch.nn import functional
 from unit.gguf.gguf_bytes import write_gguf
 from unit.gguf.oracles import ggml
@@ -143,6 +146,21 @@ class TestAnyPackedLayer:
         with pytest.raises(RuntimeError, match="layer 'layer' has no memory yet"):
             layer(given)
 
+    @pytest.mark.parametrize(
+        ("a", "b", "scale", "said"), [(5, 1, 1.0, "a of"), (0, 5, 1.0, "b of"), (0, 1, "x", "scale")]
+    )
+    def test_names_what_no_low_rank_addition_can_be_of(
+        self, linear: PackedLinear, a: Any, b: Any, scale: Any, said: str
+    ) -> None:
+        tensors = {0: torch.zeros(1, COLUMNS), 1: torch.zeros(ROWS, 1)}
+        with pytest.raises(TypeError, match=f"{said} .*'layer' must be a"):
+            linear.attach_low_rank(tensors.get(a, a), tensors.get(b, b), scale)
+
+    def test_takes_tensors_only(self, linear: PackedLinear, embedding: PackedEmbedding) -> None:
+        for layer in (linear, embedding):
+            with pytest.raises(TypeError, match="layer 'layer' takes a tensor as input, not list"):
+                layer([1, 2])
+
 
 class TestASubclass:
     def test_keeps_what_its_forward_does_with_that_of_its_base(self, tmp_path: Path) -> None:
@@ -183,11 +201,46 @@ class TestWhatWasTheWeight:
             torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
 
     @pytest.mark.parametrize(
-        "write", [lambda w: w.data, lambda w: w.zero_(), lambda w: nn.init.ones_(w), lambda w: torch.relu_(w)]
+        "write",
+        [
+            lambda w: w.data,
+            lambda w: w.zero_(),
+            lambda w: torch.relu_(w),
+            lambda w: functional.relu(w, inplace=True),
+            lambda w: torch.eye(ROWS, COLUMNS, out=w),
+            lambda w: torch._foreach_add_([w], 1),
+        ],
     )
     def test_refuses_what_would_write_to_it(self, linear: PackedLinear, write: Any) -> None:
         with pytest.raises(TypeError, match="would write to a packed weight"):
             write(linear.weight)
+
+    @pytest.mark.parametrize(
+        "initialize",
+        [
+            nn.init.uniform_,
+            nn.init.normal_,
+            nn.init.trunc_normal_,
+            nn.init.zeros_,
+            nn.init.ones_,
+            nn.init.eye_,
+            nn.init.xavier_uniform_,
+            nn.init.xavier_normal_,
+            nn.init.kaiming_uniform_,
+            nn.init.kaiming_normal_,
+            nn.init.orthogonal_,
+            partial(nn.init.constant_, val=1.0),
+            partial(nn.init.sparse_, sparsity=0.5),
+        ],
+    )
+    def test_refuses_to_be_initialized(self, linear: PackedLinear, initialize: Any) -> None:
+        with pytest.raises(TypeError, match="would write to a packed weight"):
+            initialize(linear.weight)
+
+    def test_refuses_to_be_reset_with_its_layer(self, linear: PackedLinear, embedding: PackedEmbedding) -> None:
+        for layer in (linear, embedding):
+            with pytest.raises(TypeError, match=r"layer 'layer' is packed as .* cannot be initialized"):
+                layer.reset_parameters()
 
     def test_can_be_the_source_of_a_write(self, linear: PackedLinear) -> None:
         target = torch.zeros(ROWS, COLUMNS).copy_(linear.weight)
@@ -227,11 +280,48 @@ class TestAStateDict:
         with pytest.raises(RuntimeError, match="packed weights are uint8"):
             linear.load_state_dict(state)
 
+    @pytest.mark.parametrize(
+        "damaged",
+        ["x", b"x", {}, [8], torch.zeros(2, 2), torch.tensor([]), torch.tensor(3.5), torch.zeros(3)],
+        ids=str,
+    )
+    def test_with_a_damaged_type_is_refused_by_its_name(self, linear: PackedLinear, damaged: Any) -> None:
+        before, state = linear.qweight.clone(), linear.state_dict()
+        state["_extra_state"] = damaged
+        with pytest.raises(RuntimeError, match=r"_extra_state is damaged.*here \[12, 12, 512\]"):
+            linear.load_state_dict(state)
+        assert torch.equal(before, linear.qweight)
+
     def test_that_says_no_type_is_incomplete(self, linear: PackedLinear) -> None:
         state = linear.state_dict()
         del state["_extra_state"]
         with pytest.raises(RuntimeError, match=r"Missing key.*_extra_state"):
             linear.load_state_dict(state)
+
+
+class TestTracersAndTransforms:
+    def test_a_traced_layer_multiplies_with_its_weight(self, linear: PackedLinear, x: torch.Tensor) -> None:
+        graph = make_fx(lambda x: linear(x.relu()))(x)
+        linear.workspace.release()
+        torch.testing.assert_close(graph(-x), linear((-x).relu()), equal_nan=True)
+
+    @pytest.mark.filterwarnings("ignore:.*torch.jit.*:DeprecationWarning", "ignore::torch.jit.TracerWarning")
+    def test_so_does_one_traced_in_the_old_way(self, linear: PackedLinear, x: torch.Tensor) -> None:
+        traced = torch.jit.trace(linear, (x,))
+        torch.testing.assert_close(traced(-x), linear(-x), equal_nan=True)
+
+    def test_fakes_give_a_fake(self, linear: PackedLinear) -> None:
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            assert linear(torch.empty(7, COLUMNS)).shape == (7, ROWS)
+
+    def test_gradients_by_function_are_those_of_the_dequantized_weight(
+        self, linear: PackedLinear, x: torch.Tensor
+    ) -> None:
+        weight = dense("Q4_K")
+        found = torch.func.grad(lambda x: linear(x).sum())(x)
+        torch.testing.assert_close(found, weight.sum(0).expand(2, 3, -1), equal_nan=True)
+        torch.testing.assert_close(torch.func.jacrev(linear)(x[0, 0]), weight, equal_nan=True)
+        torch.testing.assert_close(torch.vmap(linear)(x), linear(x), equal_nan=True)
 
 
 @pytest.fixture

@@ -263,3 +263,31 @@ class TestAModelThatIsRefused:
         assert before == state(model)
         monkeypatch.undo()
         prepare_module(model, file)
+
+
+@pytest.mark.parametrize(
+    ("rule", "wrong"),
+    [
+        ("rename", {"a": 5}),
+        ("rename", {5: "a"}),
+        ("rename", 5),
+        ("islands", 5),
+        ("islands", None),
+        ("dequantize", [5]),
+        ("ignore", b"x"),
+        ("missing_ok", [None]),
+        ("rows", 5),
+        ("rows", ["up.weight"]),
+        ("values", {"up.weight": 5}),
+        ("reshape", {"up.weight": 5}),
+        ("strict", 1),
+    ],
+)
+def test_a_rule_of_another_kind_is_refused_by_its_name(tmp_path: Path, rule: str, wrong: Any) -> None:
+    with pytest.raises(TypeError, match=f"^{rule} must "):
+        prepare_module(on_meta(), write(tmp_path / "m.gguf"), **{rule: wrong})
+
+
+def test_a_rename_that_gives_no_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match=r"rename must give a name or None, and gives 5 for 'embed.weight'"):
+        prepare_module(on_meta(), write(tmp_path / "m.gguf"), rename=lambda name: 5)

@@ -16,7 +16,7 @@ from support.measure import output_of
 from unit.gguf.gguf_bytes import write_gguf
 
 import weight_readers
-from weight_readers import TensorSlice, UnknownDtypeError, WeightReader
+from weight_readers import FileChangedError, TensorSlice, UnknownDtypeError, WeightReader
 from weight_readers_gguf.types import BY_NAME
 
 F32, F16, BF16, I64 = 0, 1, 30, 27
@@ -210,7 +210,7 @@ def test_the_metadata_of_the_checkpoint_pickles(tmp_path: Path, q4k: Any) -> Non
     assert again.files[0].metadata["general.name"] == "tiny"
 
 
-@pytest.mark.parametrize("value", ["int8", "bf16", "", 3])
+@pytest.mark.parametrize("value", ["int8", "bf61", "", 3])
 def test_a_dtype_that_is_none_is_refused_naming_the_option(value: object) -> None:
     with pytest.raises(ValueError, match=r"option 'dequantize' of reader 'gguf'.*float32"):
         reader(dequantize=value)
@@ -223,3 +223,46 @@ def test_the_hook_module_imports_neither_torch_nor_numpy() -> None:
         "print(sorted({'torch', 'numpy', 'gguf', 'numba', 'triton'} & set(sys.modules)))"
     )
     assert output_of(code).strip() == "[]"
+
+
+@pytest.mark.parametrize("rows", [0, 6])
+def test_an_empty_slice_within_a_block_is_refused_whether_there_are_rows_or_not(tmp_path: Path, rows: int) -> None:
+    path = write_gguf(tmp_path / "m.gguf", {"a.weight": (BY_NAME["Q4_0"].id, (rows, 64), bytes(rows * 36))})
+    with pytest.raises(ValueError, match="inside a block"):
+        reader().iter_weights([path], slices={"a.weight": TensorSlice(dim=1, start=1, stop=64)})
+
+
+@pytest.mark.parametrize("options", [{}, {"dequantize": "float32"}, {"copy": True}, {"prefetch": 1}], ids=str)
+def test_an_empty_tensor_within_another_one_disturbs_nothing(tmp_path: Path, options: dict[str, Any]) -> None:
+    numbers = np.arange(256, dtype=np.float32)
+    tensors = {"a.weight": (F32, (8, 32), numbers.tobytes()), "e": (F32, (0,), b"")}
+    path = write_gguf(tmp_path / "m.gguf", tensors, offsets={"a.weight": 0, "e": 512})
+    found = read(path, options=options)
+    assert found["a.weight"].flatten().tolist() == numbers.tolist()
+    assert tuple(found["e"].shape) == (0,)
+
+
+def test_a_file_that_is_cut_before_its_blocks_become_numbers_ends_in_an_error_or_in_the_right_numbers(
+    tmp_path: Path,
+) -> None:
+    whole = packed("Q8_0", 512, 512)
+    path = write_gguf(tmp_path / "m.gguf", {"a.weight": whole})
+    expected = by_gguf("Q8_0", whole)
+
+    def cut(stats: object) -> None:
+        os.truncate(path, 4096)
+
+    weights = reader(dequantize="float32").iter_weights([path], on_progress=cut)
+    _, tensor = next(weights)
+    assert torch.equal(expected, tensor)
+    with pytest.raises(FileChangedError):
+        next(weights)
+
+
+@pytest.mark.parametrize("options", [{}, {"dequantize": "bfloat16"}, {"copy": True}], ids=str)
+def test_the_default_device_of_the_caller_is_not_where_host_memory_is_made(
+    tmp_path: Path, q4k: Any, options: dict[str, Any]
+) -> None:
+    path = write_gguf(tmp_path / "m.gguf", {"a.weight": q4k, "e": (F32, (0,), b"")})
+    with torch.device("meta"):
+        assert {tensor.device.type for tensor in read(path, options=options).values()} == {"cpu"}

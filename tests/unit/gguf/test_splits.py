@@ -103,6 +103,60 @@ def test_one_file_of_a_set_that_has_another_name_says_which_files_it_lacks(tmp_p
     assert (MissingShardError, "file 2 of 3, file 3 of 3") == (type(problem), problem.expected)
 
 
+def test_of_a_large_set_only_the_first_missing_files_are_named(tmp_path: Path) -> None:
+    (problem,) = problems([shard(tmp_path, 2, 65_535)])
+    names = [str(tmp_path / f"m-{number:05d}-of-65535.gguf") for number in (1, 3, 4, 5, 6)]
+    assert (MissingShardError, ", ".join(names) + " and 65529 more") == (type(problem), problem.expected)
+    assert problem.what == "the file is one of a set of 65535, and 65534 of them were not given"
+
+
+# Names without ``split.*`` in the header.
+
+
+def plain(folder: Path, *names: str, metadata: Mapping[str, Any] | None = None) -> list[Path]:
+    return [write_gguf(folder / name, {name: F32_4}, metadata) for name in names]
+
+
+@pytest.mark.parametrize(
+    "name", ["m-00000-of-00002.gguf", "m-00003-of-00002.gguf", "m-00001-of-00000.gguf", "m-00001-of-65536.gguf"]
+)
+def test_a_name_that_cannot_be_true_is_refused(tmp_path: Path, name: str) -> None:
+    (problem,) = problems(plain(tmp_path, name))
+    assert (AmbiguousCheckpointError, str(tmp_path / name), name) == (type(problem), problem.path, problem.found)
+    assert "Rename it if it is a whole model" in str(problem)
+
+
+def test_a_file_that_is_a_part_by_its_name_only_is_refused_without_the_others(tmp_path: Path) -> None:
+    first, second = plain(tmp_path, "m-00001-of-00002.gguf", "m-00002-of-00002.gguf")
+    (problem,) = problems([second])
+    assert (MissingShardError, str(second), str(first)) == (type(problem), problem.path, problem.expected)
+    assert "They lie beside it" in str(problem)
+    first.unlink()
+    (problem,) = problems([second])
+    assert "Download all files of the set into one folder; rename it if it is a whole model" in str(problem)
+
+
+def test_a_set_by_names_only_is_read_whole(tmp_path: Path) -> None:
+    names = ["m-00001-of-00002.gguf", "m-00002-of-00002.gguf", "n-00001-of-00001.gguf", "other.gguf"]
+    assert names == list(read_checkpoint(plain(tmp_path, *names)).tensors)
+
+
+def test_parts_of_two_sets_do_not_make_up_for_each_other(tmp_path: Path) -> None:
+    found = problems(plain(tmp_path, "m-00001-of-00002.gguf", "n-00002-of-00002.gguf"))
+    assert [Path(str(each.expected)).name for each in found] == ["m-00002-of-00002.gguf", "n-00001-of-00002.gguf"]
+
+
+@pytest.mark.parametrize("count", [0, 1])
+@pytest.mark.parametrize("name", ["m-00001-of-00002.gguf", "m-00003-of-00002.gguf"])
+def test_a_file_whose_header_says_it_is_whole_may_have_any_name(tmp_path: Path, name: str, count: int) -> None:
+    # gguf-split leaves split.count 0 in what it merged.
+    metadata = {"split.count": ("UINT16", count), "split.no": ("UINT16", 0)}
+    assert len(read_checkpoint(plain(tmp_path, name, metadata=metadata)).tensors) == 1
+
+
+# What belongs to a set.
+
+
 def test_a_file_of_another_set_is_foreign(tmp_path: Path) -> None:
     files = [shard(tmp_path, 1, 2), shard(tmp_path, 2, 3)]
     assert [(AmbiguousCheckpointError, str(files[1]))] == [(type(p), p.path) for p in problems(files)]
@@ -123,6 +177,18 @@ def test_another_architecture_is_foreign(tmp_path: Path) -> None:
     (problem,) = problems(files)
     assert (AmbiguousCheckpointError, "general.architecture llama", "qwen3") == (
         type(problem),
+        problem.expected,
+        problem.found,
+    )
+
+
+def test_architectures_longer_than_any_are_told_apart_and_cut(tmp_path: Path) -> None:
+    files = [
+        shard(tmp_path, number, 2, metadata={"general.architecture": "x" * length})
+        for number, length in ((1, 100_000), (2, 100_001))
+    ]
+    (problem,) = problems(files)
+    assert (f"general.architecture {'x' * 80}... (100000 bytes)", f"{'x' * 80}... (100001 bytes)") == (
         problem.expected,
         problem.found,
     )
@@ -152,6 +218,10 @@ def test_a_number_of_tensors_that_is_not_that_of_the_set_is_refused(tmp_path: Pa
         {"split.no": True},
         {"split.count": 2.0},
         {"split.count": ("INT32", -1)},
+        {"split.count": ("INT32", -1), "split.no": 0},
+        {"split.count": 65_536},
+        {"split.count": ("UINT64", 2**64 - 1)},
+        {"split.count": [2]},
         {"split.count": 0},
         {"split.tensors.count": [4]},
     ],

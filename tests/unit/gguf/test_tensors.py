@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
 import gguf
 import pytest
-from unit.gguf.gguf_bytes import write_gguf
+import torch
+from unit.gguf.gguf_bytes import array, front, info, padded, raw_pair, write_gguf
 
 from weight_readers.errors import (
     CheckpointError,
@@ -158,10 +160,46 @@ def fault(folder: Path, orig_shape: Any) -> CheckpointError:
     return caught.value
 
 
-@pytest.mark.parametrize("shape", [[8, 95], [768, 0], [-8, -96], [8, -96], [1, 1, 1, 1, 8, 96], [2**62, 2**62], []])
+@pytest.mark.parametrize("shape", [[8, 95], [768, 0], [-8, -96], [8, -96], [2**62, 2**62]])
 def test_an_original_shape_that_is_none_of_the_tensor_is_refused(tmp_path: Path, shape: list[int]) -> None:
     error = fault(tmp_path, ("INT64", shape))
     assert (ShapeError, True, shape) == (type(error), "[3, 256]" in str(error.expected), error.found)
+
+
+@pytest.mark.parametrize("shape", [[], [1, 1, 1, 1, 8, 96], [1] * 5000])
+def test_an_original_shape_of_no_or_too_many_dimensions_is_refused_with_their_number(
+    tmp_path: Path, shape: list[int]
+) -> None:
+    error = fault(tmp_path, ("INT64", shape))
+    assert (ShapeError, f"{len(shape)} sizes") == (type(error), error.found)
+    assert f"has {len(shape)} dimensions, not 1 to 5" in error.what
+
+
+@pytest.mark.parametrize(
+    "shape", [[2**63, 0], [2**64 - 1, 0], [0, 2**60], [2**62, 4, 0], [2**40, 2**40, 0], [2**30, 0, 2**30]]
+)
+def test_an_original_shape_without_elements_that_torch_cannot_make_is_refused(tmp_path: Path, shape: list[int]) -> None:
+    with pytest.raises(ShapeError, match="no tensor can have") as caught:
+        one(tmp_path, "a.weight", "F32", (2, 0), ("UINT64", shape))
+    assert ("a.weight", shape) == (caught.value.tensor, caught.value.found)
+
+
+@pytest.mark.parametrize("shape", [[2**59, 0], [0, 2**59], [2**30, 0, 2**29]])
+def test_an_original_shape_without_elements_that_torch_can_make_is_read(tmp_path: Path, shape: list[int]) -> None:
+    assert one(tmp_path, "a.weight", "F64", (2, 0), ("UINT64", shape)).shape == tuple(shape)
+    assert torch.empty(shape, dtype=torch.float64).shape == tuple(shape)
+
+
+def test_of_an_endless_original_shape_nothing_is_decoded(tmp_path: Path) -> None:
+    count = 1 << 23
+    content = front(1, 1) + raw_pair("comfy.gguf.orig_shape.a", 9, array(0, count, bytes(count)))
+    (tmp_path / "m.gguf").write_bytes(padded(content + info("a", (32,), 0, 0)) + bytes(128))
+    tracemalloc.start()
+    with pytest.raises(ShapeError, match=f"has {count} dimensions"):
+        read_checkpoint([tmp_path / "m.gguf"])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < count // 2
 
 
 @pytest.mark.parametrize("value", [768, "768", [8.0, 96.0], ["8", "96"], [[8, 96]], [True, True]])
@@ -240,6 +278,20 @@ def test_a_tensor_of_that_name_in_another_file_is_one_too(tmp_path: Path) -> Non
     ]
     with pytest.raises(DuplicateTensorError, match=r"2\.gguf has a tensor of that name"):
         read_checkpoint(files)
+
+
+def test_a_flood_of_such_names_and_of_bad_original_shapes_is_cut_and_counted(tmp_path: Path) -> None:
+    blocks = {f"{i}.weight": payload("Q8_0", (1, 32)) for i in range(250)}
+    names = blocks | {f"{i}.qweight": payload("I8", (1,)) for i in range(250)}
+    shapes = {f"comfy.gguf.orig_shape.{i}.weight": [5, 7] for i in range(250)}
+    for tensors, metadata in ((names, {}), (blocks, shapes)):
+        with pytest.raises(CheckpointError) as caught:
+            delivered(tmp_path, tensors, metadata)
+        *first, last = caught.value.problems
+        assert ([f"{i}.weight" for i in range(100)], True) == (
+            [each.tensor for each in first],
+            str(last).startswith("150 more problems, which are not listed"),
+        )
 
 
 def test_that_name_beside_a_tensor_that_is_not_packed_is_its_own(tmp_path: Path) -> None:

@@ -15,7 +15,13 @@ from click.testing import CliRunner
 from torch import nn
 from unit.gguf.gguf_bytes import write_gguf
 
-from weight_readers import MissingShardError, NoSuitableReaderError, TargetMismatchError, TensorSlice
+from weight_readers import (
+    MissingShardError,
+    MissingTensorError,
+    NoSuitableReaderError,
+    TargetMismatchError,
+    TensorSlice,
+)
 from weight_readers_loader import open_checkpoint
 from weight_readers_loader.cli import cli
 
@@ -79,8 +85,8 @@ def test_a_dense_module_is_told_that_the_file_is_packed_and_what_to_do(path: Pat
         open_checkpoint(path).load_into(module)
     said = str(caught.value)
     assert "fc.weight (checkpoint [4, 64] packed as Q8_0, [4, 68], target [4, 64])" in said
+    assert "dequantize='bfloat16' reads numbers" in said
     assert "prepare_module" in said
-    assert "dequantize=" in said
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bf16"])
@@ -123,7 +129,7 @@ def test_a_split_model_is_whole_from_any_part_and_from_its_folder(split: list[Pa
 @pytest.mark.parametrize("given", ["part", "folder"])
 def test_a_missing_part_is_a_missing_shard(split: list[Path], given: str) -> None:
     split[1].unlink()
-    with pytest.raises(MissingShardError, match="tiny-00002-of-00003.gguf"):
+    with pytest.raises(MissingShardError, match=r"tiny-00002-of-00003\.gguf"):
         open_checkpoint(split[2] if given == "part" else split[0].parent)
 
 
@@ -154,3 +160,22 @@ def test_a_cut_file_is_named_with_the_bytes_it_lacks(path: Path) -> None:
     assert done.exit_code == 1
     assert "fc.bias" in done.stderr
     assert "corrupt" not in done.stderr
+
+
+def test_verify_reports_a_tensor_of_a_type_that_nobody_knows(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf", {"fc.weight": WEIGHT, "new.weight": (99, (1, 32), bytes(64))})
+    done = run("verify", path)
+    assert done.exit_code == 1
+    assert "type 99 is unknown" in done.stderr
+    assert "new.weight" in done.stderr
+
+
+def test_a_missing_part_is_one_problem(split: list[Path]) -> None:
+    split[1].unlink()
+    done = run("verify", split[0].parent, "--json")
+    assert [error["error"] for error in json.loads(done.stdout)["errors"]] == ["MissingShardError"]
+
+
+def test_a_name_that_is_not_there_brings_the_close_one_and_the_file(path: Path) -> None:
+    with pytest.raises(MissingTensorError, match=r"tiny-Q8_0\.gguf, tensor 'fc\.wieght'.*Did you mean 'fc\.weight'\?"):
+        open_checkpoint(path).get_tensor("fc.wieght")

@@ -14,7 +14,7 @@ from support.object_server import ObjectServer, only_loopback
 from weight_readers import CheckpointNotFoundError, MissingShardError, NoSuitableReaderError, Registry
 from weight_readers_loader import open_checkpoint
 from weight_readers_loader.cli import cli
-from weight_readers_loader.resolve import resolve
+from weight_readers_loader.resolve import resolve, scheme_of
 
 
 @pytest.fixture
@@ -66,6 +66,41 @@ def test_nothing_under_a_prefix_is_an_error_with_the_close_name(model: Path) -> 
         with pytest.raises(CheckpointNotFoundError, match="0 objects") as caught:
             open_checkpoint(reference)
         assert (reference, "Did you mean 'llama'?") == (caught.value.path, caught.value.fix)
+
+
+@pytest.fixture
+def pipeline(server: ObjectServer, tmp_path: Path) -> str:
+    """A model of two components, and a folder without weights."""
+    write_sharded(tmp_path, 2)
+    for component in ("transformer", "vae"):
+        upload(server, tmp_path, f"models/flux/{component}")
+    server.objects["models/flux/scheduler/config.json"] = b"{}"
+    return "s3://models/flux"
+
+
+def test_a_component_in_a_store_is_a_checkpoint(pipeline: str) -> None:
+    checkpoint = open_checkpoint(pipeline, subfolder="vae")
+    assert sorted(checkpoint.state_dict()) == ["t1", "t2"]
+    assert checkpoint.layout.root == "s3://models/flux/vae"
+
+
+def test_components_in_a_store_are_named_where_none_or_another_is_given(pipeline: str) -> None:
+    for subfolder in (None, "unet"):
+        with pytest.raises(CheckpointNotFoundError, match="transformer, vae"):
+            open_checkpoint(pipeline, subfolder=subfolder)
+
+
+def test_what_the_engine_was_asked_for_is_put_to_the_readers_of_the_store(model: Path) -> None:
+    reference = "s3://models/llama/model-00001-of-00002.safetensors"
+    assert list(open_checkpoint(reference, engine={"lora": True}).tensors) == ["t1"]
+
+
+@pytest.mark.parametrize(
+    ("reference", "scheme"),
+    [("s3://models/llama", "s3"), ("models/llama", "file"), ("/models", "file"), ("hf://models/llama", "file")],
+)
+def test_the_scheme_is_that_of_a_store_or_file(reference: str, scheme: str) -> None:
+    assert scheme == scheme_of(reference)
 
 
 def test_a_missing_bucket_is_not_found(model: Path) -> None:

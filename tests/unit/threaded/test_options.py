@@ -29,6 +29,7 @@ from weight_readers_threaded.reader import ThreadedReader
         ("direct_io", "maybe", ValueError, "'off', 'on', 'auto'"),
         ("direct_io", True, ValueError, "'off', 'on', 'auto'"),
         ("direct_io", None, ValueError, "'off', 'on', 'auto'"),
+        ("huge_pages", 1, TypeError, "True or False"),
     ],
 )
 def test_a_bad_value_is_refused(option: str, value: Any, kind: type[Exception], range_: str) -> None:

@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from textwrap import dedent
 from typing import Any
 
 import pytest
@@ -19,7 +20,7 @@ import torch
 from safetensors import safe_open
 from support.faults import Recorded, at_once, failing, short
 from support.files import write_tensors
-from support.measure import nothing_left_open
+from support.measure import nothing_left_open, output_of
 from support.tensors import BITS, bits, noise, tensor, write_shards
 
 from weight_readers import CheckpointError, FileChangedError, ReadStats, TensorSlice, UnreadableFileError
@@ -282,7 +283,7 @@ def test_a_device_gets_every_byte_through_copies_that_end_late(
     )
     ring = Ring(Late())
 
-    def on_device(plans: Any, device: torch.device) -> list[loads.FreshOnDevice]:
+    def on_device(plans: Any, device: torch.device, **options: Any) -> list[loads.FreshOnDevice]:
         return [loads.FreshOnDevice(p.path, w, torch.device("cpu"), ring) for p in plans for w in p.wanted]
 
     monkeypatch.setattr("weight_readers_threaded.reader.fresh_loads", on_device)
@@ -535,3 +536,36 @@ def test_order_bytes_and_errors_are_the_same_for_any_number_of_threads_over_a_hu
     assert (9, UnreadableFileError) == (len(expected), error[0]) if broken else (len(expected), error) == (15, None)
     for run in range(100):
         assert (expected, error) == outcome(shards, THREADS[run % 4]), f"run {run}"
+
+
+def test_a_target_that_a_graph_holds_is_known_to_have_changed(tmp_path: Path) -> None:
+    path = write_tensors(tmp_path / "m.safetensors", {"a": ("F32", [4], noise(16))})
+    x, target = torch.ones(4, requires_grad=True), torch.full((4,), 3.0)
+    product = (x * target).sum()
+    ThreadedReader().read_into([path], {"a": target})
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()  # type: ignore[no-untyped-call]
+
+
+def test_a_fork_in_the_midst_of_reading_ends_and_can_begin_anew(tmp_path: Path) -> None:
+    shards = write_shards(tmp_path, 4, tensors=64)
+    source = """
+        import os, sys
+        from weight_readers_threaded.reader import ThreadedReader
+        for _ in range(5):
+            reader = ThreadedReader(num_threads=8, chunk_bytes=64, max_in_flight_bytes=256)
+            weights = reader.iter_weights(sys.argv[1:])
+            next(weights)
+            child = os.fork()
+            if child == 0:
+                try:
+                    list(weights)
+                except RuntimeError as error:
+                    said = "begin anew" in str(error)
+                weights.close()
+                os._exit(0 if said and list(ThreadedReader(num_threads=2).iter_weights(sys.argv[1:])) else 1)
+            assert os.waitpid(child, 0)[1] == 0
+            weights.close()
+        print("ended")
+    """
+    assert output_of(dedent(source), *shards) == "ended"

@@ -87,6 +87,9 @@ CONTENTS = (
 """In order of preference: the first that matches is what the content is."""
 
 
+_OWN_SUFFIX = {"a safetensors file": ".safetensors", "a GGUF file": ".gguf"}
+
+
 def recognise(head: bytes) -> Content | None:
     """The kind of content that begins with ``head`` (up to `HEAD_BYTES`), or None for none of those known."""
     return next((content for content in CONTENTS if head and content.matches(head)), None)
@@ -104,12 +107,15 @@ def foreign_content(path: str, head: bytes, *, expected: str, what: str) -> Chec
     if content is not None and head.startswith(_POINTER):
         return _pointer_error(path, head, content)
     found = content.name if content else "nothing that is known here"
+    fix = content.fix if content else f"Give a {what} file, or download this one again"
+    if content is not None and _OWN_SUFFIX.get(content.name) == os.path.splitext(path)[1].lower():
+        fix = f"Give a {what} file here; this one is read by the readers of its own format"
     return ForeignContentError(
         f"{_claim(path, what)}, and the content is {found}",
         path=path,
         expected=expected,
         found=content.name if content else repr(head[:8]),
-        fix=content.fix if content else f"Give a {what} file, or download this one again",
+        fix=fix,
     )
 
 

@@ -16,23 +16,22 @@ import torch
 MAPPED_BYTES = 64 << 10
 """Tensors from this size on have a mapping of their own."""
 HUGE_BYTES = 4 << 20
-"""Mappings from this size on ask for huge pages."""
+"""Mappings from this size on ask for huge pages, where those are wanted."""
 _PYBUF_WRITE = 0x200
 
 
-def fresh(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
-    """An uninitialised tensor of its own memory; a large one in a mapping, in huge pages where the system has them.
+def fresh(shape: Sequence[int], dtype: torch.dtype, *, huge_pages: bool = False) -> torch.Tensor:
+    """An uninitialised tensor of its own memory; a large one in a mapping, in ``huge_pages`` where there are any.
 
     malloc would take it from an arena of the reading thread, and keep much of what the consumer frees: several
-    times the bytes in flight. And the first touch of a page costs more than copying into it; 512 times fewer of
-    them halve the time of a warm read. Raises MemoryError.
+    times the bytes in flight. Raises MemoryError.
     """
     nbytes = math.prod(shape) * dtype.itemsize
     try:
         # The device is said, because engines make their models under another default.
         if nbytes < MAPPED_BYTES:
             return torch.empty(shape, dtype=dtype, device="cpu")
-        storage = torch.frombuffer(_mapping(nbytes), dtype=torch.uint8).untyped_storage()
+        storage = torch.frombuffer(_mapping(nbytes, huge_pages), dtype=torch.uint8).untyped_storage()
         return torch.empty(0, dtype=dtype, device="cpu").set_(storage, 0, shape)  # type: ignore[call-overload, no-any-return]
     except (RuntimeError, OSError) as error:
         raise MemoryError(str(error)) from error
@@ -41,7 +40,7 @@ def fresh(shape: Sequence[int], dtype: torch.dtype) -> torch.Tensor:
 def fresh_at(phase: int, nbytes: int) -> torch.Tensor:
     """``uint8 [nbytes]`` in a mapping of its own, ``phase`` bytes behind a page. Raises MemoryError."""
     try:
-        storage = torch.frombuffer(_mapping(phase + nbytes), dtype=torch.uint8).untyped_storage()
+        storage = torch.frombuffer(_mapping(phase + nbytes, huge_pages=False), dtype=torch.uint8).untyped_storage()
         return torch.empty(0, dtype=torch.uint8, device="cpu").set_(storage, phase, (nbytes,))  # type: ignore[call-overload, no-any-return]
     except (RuntimeError, OSError) as error:
         raise MemoryError(str(error)) from error
@@ -53,9 +52,9 @@ def shaped(memory: torch.Tensor, dtype: torch.dtype, shape: Sequence[int]) -> to
     return torch.empty(0, dtype=dtype, device="cpu").set_(storage, begin, shape)  # type: ignore[call-overload, no-any-return]
 
 
-def _mapping(nbytes: int) -> mmap.mmap:
+def _mapping(nbytes: int, huge_pages: bool) -> mmap.mmap:
     mapping = private(nbytes)
-    if nbytes >= HUGE_BYTES:
+    if huge_pages and nbytes >= HUGE_BYTES:
         # Advice for the whole of it: for a part, the kernel would split the mapping, and their number is limited.
         with suppress(OSError, AttributeError):
             mapping.madvise(mmap.MADV_HUGEPAGE)

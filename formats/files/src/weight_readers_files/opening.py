@@ -57,7 +57,8 @@ def _opener(path: str, flags: int) -> int:
 def _require_regular(path: str, status: os.stat_result) -> None:
     if not stat.S_ISREG(status.st_mode):
         kind = next((name for test, name in _KINDS if test(status.st_mode)), "a special file")
-        raise UnreadableFileError(f"{kind}, not a file", path=path, expected="a regular file", found=kind)
+        fix = "Give the files in it" if stat.S_ISDIR(status.st_mode) else None
+        raise UnreadableFileError(f"{kind}, not a file", path=path, expected="a regular file", found=kind, fix=fix)
 
 
 def _not_found(path: str) -> CheckpointNotFoundError:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from typing import NamedTuple
 
@@ -27,11 +27,15 @@ class _Place(NamedTuple):
     base: int
 
 
-Finish = Callable[[str, torch.Tensor], torch.Tensor]
+Finish = Callable[[torch.Tensor], torch.Tensor]
 
 
 class Pass:
-    """The tensors of the plans, in order, once. ``finish`` is what is done to each on its device, by its name."""
+    """The tensors of the plans, in order, once.
+
+    ``finish`` is what is done to some of them on their device, by name. Those in ``read`` are read, not mapped: what
+    computes with a mapping dies of a file that is cut meanwhile, and would make numbers of bytes that nobody checked.
+    """
 
     def __init__(
         self,
@@ -40,13 +44,15 @@ class Pass:
         *,
         device: torch.device,
         on_progress: Progress | None,
-        finish: Finish | None = None,
+        finish: Mapping[str, Finish] | None = None,
+        read: Container[str] = (),
     ) -> None:
         self._plans = plans
         self._options = options
         self._device = device
         self._on_progress = on_progress
-        self._finish = finish
+        self._finish = finish or {}
+        self._read = read
         self._ahead: ReadAhead | None = None
         self._bytes_wanted = sum(plan.nbytes for plan in plans)
         self._count = 0
@@ -74,8 +80,8 @@ class Pass:
             yield wanted.name, self._tensor(wanted, place)
 
     def _map(self, run: Sequence[Wanted], source: Source) -> tuple[memoryview | None, int]:
-        begin, end = run[0].begin, run[-1].end
-        if self._options.copy or begin == end:
+        begin, end = run[0].begin, max(each.end for each in run)
+        if self._options.copy or begin == end or all(each.name in self._read for each in run):
             return None, begin
         return source.map(begin, end, tensor=run[0].name if len(run) == 1 else None)
 
@@ -89,14 +95,16 @@ class Pass:
         if self._on_progress is not None:
             self._on_progress(self._stats())
         placed = tensor if self._device.type == "cpu" else tensor.to(self._device)
-        return placed if self._finish is None else self._finish(wanted.name, placed)
+        finish = self._finish.get(wanted.name)
+        return placed if finish is None else finish(placed)
 
     def _made(self, wanted: Wanted, place: _Place) -> torch.Tensor:
         if wanted.nbytes == 0:
             return tensors.empty(wanted)
-        if place.mapped is not None and wanted.is_aligned:
+        is_read = wanted.name in self._read
+        if place.mapped is not None and wanted.is_aligned and not is_read:
             return tensors.view(wanted, place.mapped, place.base)
-        self._copied += place.mapped is not None
+        self._copied += place.mapped is not None and not is_read
         return tensors.read(wanted, place.source)
 
     def _stats(self) -> ReadStats:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from weight_readers import CheckpointError
 from weight_readers_files import FilePlan, State
+from weight_readers_files.forked import Owner
 from weight_readers_files.source import Source
 
 CHUNK_BYTES = 4 << 20
@@ -54,6 +55,7 @@ class ReadAhead:
         self._needed = 0
         self._running: set[int] = set()
         self._stopped = False
+        self._owner = Owner()
         self._error: BaseException | None = None
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
@@ -68,6 +70,7 @@ class ReadAhead:
 
     def need(self, file: int, end: int) -> None:
         """Wait until everything up to offset ``end`` of that file was read, and let the threads run on from there."""
+        self._owner.require()
         needed = bisect_left(self._chunks, (file, end))
         with self._changed:
             if needed > self._needed:
@@ -78,6 +81,8 @@ class ReadAhead:
                 raise self._error
 
     def close(self) -> None:
+        if self._owner.is_elsewhere:
+            return
         with self._changed:
             self._stopped = True
             self._changed.notify_all()

@@ -16,13 +16,16 @@ SEGMENT_BYTES = 64 << 20
 def segments(wanted: Sequence[Wanted], *, segment_bytes: int = SEGMENT_BYTES) -> Iterator[list[Wanted]]:
     """Group tensors of one file, given by offset, into runs of at most ``segment_bytes`` (or one larger tensor).
 
-    A gap of unwanted bytes counts as part of the run it lies in, so that far-apart tensors part.
+    A gap of unwanted bytes counts as part of the run it lies in, so that far-apart tensors part. Tensors that share
+    bytes stay together, however long: in two mappings a write into one would not show in the other.
     """
     run: list[Wanted] = []
+    reached = 0
     for each in wanted:
-        if run and each.end - run[0].begin > segment_bytes:
+        if run and each.begin >= reached and each.end - run[0].begin > segment_bytes:
             yield run
             run = []
         run.append(each)
+        reached = max(reached, each.end)
     if run:
         yield run

@@ -12,7 +12,8 @@ from weight_readers_files.source import Source
 
 def empty(wanted: Wanted) -> torch.Tensor:
     """A tensor without elements; ``torch.frombuffer`` refuses those (safetensors/safetensors#442)."""
-    return torch.empty(wanted.shape, dtype=wanted.dtype)
+    # The device is said, because engines make their models under another default.
+    return torch.empty(wanted.shape, dtype=wanted.dtype, device="cpu")
 
 
 def view(wanted: Wanted, mapped: memoryview, base: int) -> torch.Tensor:
@@ -37,6 +38,6 @@ def read(wanted: Wanted, source: Source) -> torch.Tensor:
 
 def _allocate(wanted: Wanted, source: Source) -> torch.Tensor:
     try:
-        return torch.empty(wanted.nbytes, dtype=torch.uint8)
+        return torch.empty(wanted.nbytes, dtype=torch.uint8, device="cpu")
     except RuntimeError as error:  # torch has no narrower type for it
         raise MemoryError(f"no {wanted.nbytes} bytes of memory for tensor {wanted.name!r} of {source.path}") from error

@@ -51,7 +51,7 @@ class FilePlan(NamedTuple):
 
     @property
     def nbytes(self) -> int:
-        return sum(each.nbytes for each in self.wanted)
+        return sum(map(attrgetter("nbytes"), self.wanted))
 
     def pages(self) -> list[Range]:
         """The ranges wanted, joined where no page lies between them that could be left out."""
@@ -81,8 +81,9 @@ def file_plans(
     plans = []
     for file in meta.files:
         # An empty tensor before the one that shares its offset, so that the last one ends last.
-        wanted = [cut(tensor) for tensor in sorted(chosen[file.path], key=attrgetter("offset", "nbytes"))]
-        partial = sum(each.nbytes for each in wanted) < file.nbytes - file.header_bytes
+        tensors = sorted(chosen[file.path], key=attrgetter("offset", "nbytes"))
+        wanted = [*map(cut, tensors)]
+        partial = sum(map(attrgetter("nbytes"), wanted)) < file.nbytes - file.header_bytes
         plans.append(FilePlan(file.path, states.get(file.path), wanted, partial))
     return [each for each in plans if each.wanted]
 

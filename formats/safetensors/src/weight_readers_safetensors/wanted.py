@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from weight_readers import CheckpointError, CheckpointMeta, CheckpointProblems, TensorMeta, TensorSlice
@@ -30,16 +31,20 @@ def plan(
     """
     check_slices(meta, slices)
     chosen = chosen_by_file(meta, key_filter)
-    dtypes = _dtypes(tensor for tensors in chosen.values() for tensor in tensors)
-    return file_plans(
-        meta, states, chosen, lambda tensor: _wanted(tensor, dtypes[tensor.source_dtype], slices.get(tensor.name))
-    )
+    dtypes = _dtypes(chain.from_iterable(chosen.values()))
+
+    def cut(tensor: TensorMeta) -> Wanted:
+        dtype, name = dtypes[tensor.source_dtype], tensor.name
+        if name in slices:
+            return _part(tensor, dtype, slices[name])
+        begin, nbytes = tensor.offset, tensor.nbytes
+        return Wanted(name, dtype, tensor.stored_shape, None, ((begin, nbytes),), begin, begin + nbytes, nbytes)
+
+    return file_plans(meta, states, chosen, cut)
 
 
-def _wanted(meta: TensorMeta, dtype: torch.dtype, part: TensorSlice | None) -> Wanted:
-    begin, nbytes = meta.offset, meta.nbytes
-    if part is None:
-        return Wanted(meta.name, dtype, meta.stored_shape, None, ((begin, nbytes),), begin, begin + nbytes, nbytes)
+def _part(meta: TensorMeta, dtype: torch.dtype, part: TensorSlice) -> Wanted:
+    begin = meta.offset
     ranges = wanted_ranges(meta, part)
     shape = stored_shape(meta.source_dtype, sliced_shape(meta, part))
     strides = _strides(meta.stored_shape) if len(ranges) > 1 else None

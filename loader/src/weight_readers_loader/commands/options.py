@@ -27,10 +27,15 @@ manifest = click.option(
 strict = click.option("--strict", is_flag=True, help="No fallback, and nothing that the index does not name.")
 
 
+WHICH_FILES = ("subfolder", "use_format", "variant", "rank", "world_size")
+"""The parameters of `which_files`: the keyword arguments of `resolve`."""
+
+
 def which_files(command: F) -> F:
-    """Which files of a reference are meant: the keyword arguments of `resolve_layout`."""
+    """Which files of a reference are meant."""
     formats = click.Choice(["safetensors", "gguf", "pt"])
     for option in (
+        click.option("--subfolder", metavar="NAME", help="The component of a model that has several, as transformer."),
         click.option("--format", "use_format", type=formats, help="Read only files of this format."),
         click.option("--variant", help="The variant of the files, as in model.fp16.safetensors."),
         click.option("--rank", type=click.IntRange(min=0), help="For checkpoints saved split per rank."),

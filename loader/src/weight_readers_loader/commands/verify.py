@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from weight_readers import CheckpointError, select_weight_reader
+from weight_readers import CheckpointError, TensorMeta, UnknownDtypeError, select_weight_reader
+from weight_readers.reader import UNKNOWN
 from weight_readers_loader.digests import Verified, references, verify
 from weight_readers_loader.preflight import preflight
 from weight_readers_loader.resolve import Layout
@@ -93,4 +94,12 @@ def _headers(layout: Layout, strict: bool | None) -> tuple[int, tuple[str, ...],
         checked = preflight(layout, reader, strict=reader.selection.strict)
     except CheckpointError as error:
         return len(error.partial), layout.notices, error.problems
-    return len(checked.tensors), checked.notices, ()
+    return len(checked.tensors), checked.notices, tuple(_unreadable(checked.tensors.values()))
+
+
+def _unreadable(tensors: Iterable[TensorMeta]) -> Iterator[CheckpointError]:
+    """Tensors that a load of the whole checkpoint would stop at."""
+    for tensor in tensors:
+        if tensor.dtype == UNKNOWN:
+            why = tensor.converted or f"its dtype {tensor.source_dtype} is not known"
+            yield UnknownDtypeError(f"the tensor cannot be read: {why}", path=tensor.file, tensor=tensor.name)

@@ -13,6 +13,7 @@ from weight_readers.errors import (
     MissingShardError,
 )
 from weight_readers_loader.arguments import instance, whole
+from weight_readers_loader.resolve.components import components
 from weight_readers_loader.resolve.families import ADAPTER_TIER, Family, IndexName, Series, Survey
 from weight_readers_loader.resolve.formats import FORMATS, SUFFIXES
 from weight_readers_loader.resolve.listing import Listing
@@ -87,6 +88,8 @@ def of_format(listing: Listing, seen: Survey, asked: str | None) -> list[Item]:
     form = asked or (items[0].format if items else None)
     if chosen := [item for item in items if item.format == form]:
         return chosen
+    if not items and (parts := components(listing)):
+        raise _of_components(listing, parts)
     others = [f"{item.title} (format {item.format})" for item in items]
     fix = f"Pass use_format={items[0].format!r}, or convert the files." if items else "Give the folder that has them."
     raise CheckpointNotFoundError(
@@ -95,6 +98,17 @@ def of_format(listing: Listing, seen: Survey, asked: str | None) -> list[Item]:
         expected=" or ".join(f"*{suffix}" for suffix, of in SUFFIXES.items() if asked in (None, of)),
         found=some(others or [*listing.names(), *(f"{folder}/" for folder in listing.folders())]),
         fix=fix,
+    )
+
+
+def _of_components(listing: Listing, parts: Sequence[str]) -> CheckpointNotFoundError:
+    meant = next((name for name in ("transformer", "unet") if name in parts), parts[0])
+    return CheckpointNotFoundError(
+        "no weight files here; this is a model of several components, and each is loaded by itself",
+        path=listing.root,
+        expected=f"subfolder= one of {some(parts)}",
+        found="no subfolder=",
+        fix=f"Pass subfolder={meant!r} (--subfolder {meant}), or give the folder of the component.",
     )
 
 

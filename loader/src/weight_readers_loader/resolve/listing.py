@@ -67,6 +67,10 @@ class Listing(Protocol):
         """The folders at the place itself, in natural order."""
         ...
 
+    def below(self, name: str) -> Listing | None:
+        """The folder ``name``, also one in folders below; None where there is none."""
+        ...
+
     def entry(self, name: str) -> Entry | None:
         """What ``name`` is; None where nothing has that name. Also for names in folders below."""
         ...
@@ -125,6 +129,13 @@ class FolderListing:
 
     def folders(self) -> tuple[str, ...]:
         return self._scanned[1]
+
+    def below(self, name: str) -> FolderListing | None:
+        path = self.path_of(name)
+        try:
+            return FolderListing(path) if stat.S_ISDIR(os.stat(path).st_mode) else None
+        except OSError:
+            return None
 
     def entry(self, name: str) -> Entry | None:
         path = self.path_of(name)

@@ -20,6 +20,11 @@ STORES = frozenset({"s3", "gs", "az"})
 """Schemes of object stores."""
 
 
+def store_of(reference: Reference) -> str | None:
+    """The scheme of the object store that ``reference`` leads into; None where it leads into none."""
+    return reference.scheme if reference.kind == "url" and reference.scheme in STORES else None
+
+
 def locate_stored(reference: Reference, options: Mapping[str, Any]) -> tuple[Located, Mapping[str, str]]:
     """The folder or the one object that ``reference`` names, and the settings that it was found with.
 
@@ -82,6 +87,10 @@ class StoreListing:
 
     def folders(self) -> tuple[str, ...]:
         return tuple(name for name, found in self._listed("").items() if found.nbytes is None)
+
+    def below(self, name: str) -> StoreListing | None:
+        listing = StoreListing(self._lister, self.path_of(name))
+        return listing if listing.names() or listing.folders() else None
 
     def entry(self, name: str) -> Entry | None:
         folder, _, last = name.rpartition("/")

@@ -12,7 +12,8 @@ from weight_readers.errors import CheckpointError, CheckpointProblems, Duplicate
 from weight_readers.reader import Files
 from weight_readers_files import natural_order
 from weight_readers_gguf.header import GGUFHeader, Metadata, scan_header
-from weight_readers_gguf.splits import set_problems, split_of
+from weight_readers_gguf.problems import Problems
+from weight_readers_gguf.sets import set_problems, split_of
 from weight_readers_gguf.tensors import GGUFTensor, tensors_of
 
 MAX_THREADS = 8
@@ -37,19 +38,20 @@ class GGUFCheckpoint:
 def read_checkpoint(files: Files) -> GGUFCheckpoint:
     """Read and check the headers of ``files``, which are one model: a whole split set, or files with names apart.
 
-    Raises the `CheckpointError` for what is wrong with any of them, or `CheckpointProblems` with all of it;
-    ``.partial`` of the error lists the tensors that could be read. A tensor of a type that cannot be read is no
-    error here: see `Delivery.REFUSED`. Raises TypeError for a bare path and ValueError for no files.
+    Raises the `CheckpointError` for what is wrong with any of them, or `CheckpointProblems` with all of it, up to 100
+    problems; ``.partial`` of the error lists the tensors that could be read. A tensor of a type that cannot be read
+    is no error here: see `Delivery.REFUSED`. Raises TypeError for a bare path and ValueError for no files.
     """
     paths = natural_order(files)
     scanned = _scan_all(paths)
     headers = [header for header, _ in scanned]
-    problems = [problem for _, found in scanned for problem in found]
+    problems = Problems()
+    problems.extend(problem for _, found in scanned for problem in found)
     held = [list(tensors_of(header, problems)) for header in headers]
-    problems += _shared(held)
+    problems.extend(_shared(held))
     # Of a broken header nobody knows which set it speaks of.
     if not any(found for _, found in scanned):
-        problems += set_problems(headers)
+        problems.extend(set_problems(headers))
     _raise_any(problems, paths, held)
     return _checkpoint(headers, held)
 
@@ -118,9 +120,12 @@ def _under_one_name(tensor: GGUFTensor, other: GGUFTensor) -> CheckpointError:
     )
 
 
-def _raise_any(problems: Sequence[CheckpointError], paths: Sequence[str], held: Sequence[Sequence[GGUFTensor]]) -> None:
+def _raise_any(problems: Problems, paths: Sequence[str], held: Sequence[Sequence[GGUFTensor]]) -> None:
+    if not problems:
+        return
+    folder = _common_folder(paths)
     try:
-        CheckpointProblems.raise_any(problems, path=_common_folder(paths))
+        CheckpointProblems.raise_any(problems.listed(folder), path=folder)
     except CheckpointError as error:
         error.partial = tuple(tensor.meta() for tensors in held for tensor in tensors)
         raise

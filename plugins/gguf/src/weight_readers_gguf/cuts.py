@@ -51,13 +51,13 @@ def cut(tensor: GGUFTensor, part: TensorSlice | None) -> Cut:
     shape = (*tensor.shape[:dim], stop - start, *tensor.shape[dim + 1 :])
     inner, outer = math.prod(tensor.shape[dim + 1 :]), math.prod(tensor.shape[:dim])
     step, first, take = tensor.shape[dim] * inner, start * inner, (stop - start) * inner
+    begin = first - first % kind.block
+    width = -(-(first + take - begin) // kind.block) * kind.block
     if take * outer == 0:
-        return Cut((), shape, outer, 0, 0, 0, 0)
+        return Cut((), shape, outer, width, first - begin, take, 0)
     if outer > 1 and step % kind.block:
         # Stretches begin inside blocks, each elsewhere: the whole tensor is read, and cut when it is numbers.
         return _cut(tensor, shape, 1, total, 0, total, total)._replace(of=tensor.shape)
-    begin = first - first % kind.block
-    width = -(-(first + take - begin) // kind.block) * kind.block
     return _cut(tensor, shape, outer, width, first - begin, take, step, begin)
 
 

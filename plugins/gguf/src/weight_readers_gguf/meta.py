@@ -11,6 +11,9 @@ from weight_readers_gguf.checkpoint import read_checkpoint
 from weight_readers_gguf.header import GGUFHeader
 from weight_readers_gguf.tensors import GGUFTensor
 
+MAX_TEXT = 1000
+"""Characters of a value in `FileMeta.metadata`: a text may be as long as a header."""
+
 
 class GGUFMeta(CheckpointMeta):
     """A `CheckpointMeta` that also holds the tensors as GGUF describes them, in ``gguf``."""
@@ -38,11 +41,6 @@ def _file_meta(header: GGUFHeader) -> FileMeta:
         format="gguf",
         nbytes=header.nbytes,
         header_bytes=header.header_bytes,
-        metadata={key: _text(header, key) for key in header.metadata},
+        # Of an array its type, of a long text its beginning: nobody who loads weights looks at a vocabulary.
+        metadata={key: header.metadata.shown(key, MAX_TEXT) for key in header.metadata},
     )
-
-
-def _text(header: GGUFHeader, key: str) -> str:
-    """A value as text. Of an array its type: nobody who loads weights looks at a vocabulary."""
-    kind = header.metadata.type_name(key)
-    return kind if kind.startswith("ARRAY") else str(header.metadata[key])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import torch
 
@@ -28,7 +29,12 @@ from weight_readers_gguf.plugin import INFO
 from weight_readers_gguf.tensors import GGUFTensor
 from weight_readers_gguf.types import TYPES
 
-DTYPES = ("float32", "bfloat16", "float16")
+DTYPES = {name: name for name in ("float32", "bfloat16", "float16")} | {
+    "fp32": "float32",
+    "bf16": "bfloat16",
+    "fp16": "float16",
+}
+"""What ``dequantize`` may be, and the torch dtype that it means."""
 
 
 class GGUFReader:
@@ -48,8 +54,11 @@ class GGUFReader:
     def __init__(
         self, *, dequantize: str | None = None, readonly: bool = False, copy: bool = False, prefetch: int = 0
     ) -> None:
-        if dequantize not in (None, *DTYPES):
-            raise ValueError(f"option 'dequantize' of reader 'gguf' must be one of {list(DTYPES)}, not {dequantize!r}")
+        if dequantize is not None:
+            if dequantize not in DTYPES:
+                given = f"must be one of {list(DTYPES)}, not {dequantize!r}"
+                raise ValueError(f"option 'dequantize' of reader 'gguf' {given}")
+            dequantize = DTYPES[dequantize]
         self._options = MappingOptions(reader=INFO.name, readonly=readonly, copy=copy, prefetch=prefetch)
         info = INFO if dequantize is None else replace(INFO, features=INFO.features - {Feature.PACKED})
         self.info = self._options.declared(info)
@@ -87,13 +96,13 @@ class GGUFReader:
         _readable((tensor for tensors in chosen.values() for tensor in tensors), meta)
         cuts = {t.name: _cut(t, meta, slices.get(t.name)) for tensors in chosen.values() for t in tensors}
         plans = file_plans(meta, known.states, chosen, lambda tensor: _wanted(tensor, cuts[tensor.name]))
-
-        def finish(name: str, tensor: torch.Tensor) -> torch.Tensor:
-            one = meta[name]
-            return tensor if one.converted is None else _numbers(tensor, one, meta.gguf[name], cuts[name], slices)
-
+        finish = {
+            name: partial(_numbers, meta=meta[name], tensor=meta.gguf[name], found=found, part=slices.get(name))
+            for name, found in cuts.items()
+            if meta[name].converted is not None
+        }
         where = torch.device(device)
-        return Pass(plans, self._options, device=where, on_progress=on_progress, finish=finish).tensors()
+        return Pass(plans, self._options, device=where, on_progress=on_progress, finish=finish, read=finish).tensors()
 
 
 def _readable(tensors: Iterable[TensorMeta], meta: GGUFMeta) -> None:
@@ -141,11 +150,14 @@ def _strides(shape: Sequence[int]) -> tuple[int, ...]:
 
 
 def _numbers(
-    packed: torch.Tensor, meta: TensorMeta, tensor: GGUFTensor, found: Cut, slices: Mapping[str, TensorSlice]
+    packed: torch.Tensor, *, meta: TensorMeta, tensor: GGUFTensor, found: Cut, part: TensorSlice | None
 ) -> torch.Tensor:
-    numbers = dequantized(packed, tensor.type, dtype=getattr(torch, meta.dtype))
-    if found.of is not None:
-        dim, start, stop = slices[meta.name].resolve(found.of)
+    dtype: torch.dtype = getattr(torch, meta.dtype)
+    if packed.numel() == 0:
+        return torch.empty(found.shape, dtype=dtype, device=packed.device)
+    numbers = dequantized(packed, tensor.type, dtype=dtype)
+    if found.of is not None and part is not None:
+        dim, start, stop = part.resolve(found.of)
         return numbers.reshape(found.of).narrow(dim, start, stop - start).contiguous()
     stretches = numbers.reshape(max(found.rows, 1), found.width)
     return stretches.narrow(1, found.skip, found.take).reshape(found.shape)

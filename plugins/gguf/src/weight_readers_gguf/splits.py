@@ -1,40 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Sets of files that hold one model: which files belong to a set, and whether a set is whole.
+"""The names of files that are parts of one model: which files make a set, and which of them are not there.
 
-``split.no`` counts from 0 and file names from 1; ``split.tensors.count`` is that of the whole set; all metadata but
-``split.*`` is in the first file (tools/gguf-split of ggml-org/llama.cpp).
+``m-00002-of-00003.gguf`` is the second of three (``llama_split_path`` of ggml-org/llama.cpp). What the headers say
+goes first, see `weight_readers_gguf.sets`: a file may have been renamed.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
+from itertools import islice
 from typing import NamedTuple
 
-from weight_readers.errors import (
-    AmbiguousCheckpointError,
-    CheckpointError,
-    HeaderError,
-    MissingShardError,
-    UnreadableFileError,
-)
-from weight_readers_gguf.header import GGUFHeader
+from weight_readers.errors import AmbiguousCheckpointError, CheckpointError, MissingShardError, UnreadableFileError
 
-COUNT, NUMBER, TENSORS = "split.count", "split.no", "split.tensors.count"
-ARCHITECTURE = "general.architecture"
+MAX_FILES = 65_535
+"""Files of a set. llama.cpp and the gguf package write ``split.count`` in 16 bits; names could count to 99999."""
 
-_NAME = re.compile(r"(?P<stem>.+)-(?P<number>[0-9]{5})-of-(?P<total>[0-9]{5})(?P<suffix>\.gguf)", re.IGNORECASE)
+_NAME = re.compile(r"(?P<stem>.+)-(?P<number>[0-9]{5})-of-(?P<files>[0-9]{5})(?P<suffix>\.gguf)", re.IGNORECASE)
 _SHOWN = 5
 _GET_ALL = "Download all files of the set into one folder"
 
 
-class Split(NamedTuple):
-    """What one file says of its set: its number from 0 on, the number of files, and of tensors in all of them."""
+class PartName(NamedTuple):
+    """What the name of a file says: that it is the file ``number``, from 1 on, of a set of ``files``."""
 
+    folder: str
+    stem: str
     number: int
     files: int
-    tensors: int | None
+    suffix: str
+
+    @property
+    def can_be_true(self) -> bool:
+        return 1 <= self.number <= self.files <= MAX_FILES
+
+    def name(self, number: int) -> str:
+        """The name of another file of the set."""
+        return f"{self.stem}-{number:05d}-of-{self.files:05d}{self.suffix}"
+
+    def path(self, number: int) -> str:
+        return os.path.join(self.folder, self.name(number))
+
+
+def part_name(path: str) -> PartName | None:
+    """What the name of ``path`` says of its set, true or not; None where it speaks of no set."""
+    folder, name = os.path.split(path)
+    match = _NAME.fullmatch(name)
+    return match and PartName(folder, match["stem"], int(match["number"]), int(match["files"]), match["suffix"])
 
 
 def split_siblings(path: str | os.PathLike[str]) -> list[str]:
@@ -43,25 +57,19 @@ def split_siblings(path: str | os.PathLike[str]) -> list[str]:
     Raises MissingShardError naming the files of the set that do not lie beside it.
     """
     given = os.fspath(path)
-    paths = sibling_paths(given)
-    present = _beside(given) if len(paths) > 1 else set(map(os.path.basename, paths))
-    missing = [each for each in paths if os.path.basename(each) not in present]
+    part = part_name(given)
+    if part is None or part.files == 1 or not part.can_be_true:
+        return [given]
+    numbers, present = range(1, part.files + 1), _beside(given)
+    missing = [number for number in numbers if part.name(number) not in present]
     if missing:
-        raise _missing(given, missing, len(paths))
-    return paths
-
-
-def sibling_paths(path: str) -> list[str]:
-    """The paths that the set of ``path`` has by its name, there or not."""
-    folder, name = os.path.split(path)
-    match = _NAME.fullmatch(name)
-    if match is None or not 1 <= int(match["number"]) <= int(match["total"]):
-        return [path]
-    total = match["total"]
-    return [
-        os.path.join(folder, f"{match['stem']}-{number:05d}-of-{total}{match['suffix']}")
-        for number in range(1, int(total) + 1)
-    ]
+        raise MissingShardError(
+            f"{len(missing)} of the {part.files} files of the set are not there",
+            path=given,
+            expected=_some(map(part.name, missing), len(missing)),
+            fix=_GET_ALL,
+        )
+    return [part.path(number) for number in numbers]
 
 
 def _beside(path: str) -> set[str]:
@@ -76,141 +84,57 @@ def _beside(path: str) -> set[str]:
         ) from error
 
 
-def _missing(path: str, missing: Sequence[str], count: int) -> MissingShardError:
-    return MissingShardError(
-        f"{len(missing)} of the {count} files of the set are not there",
-        path=path,
-        expected=_some([os.path.basename(each) for each in missing]),
-        fix=_GET_ALL,
-    )
+def _some(words: Iterable[str], count: int) -> str:
+    """The first of ``count`` words, of which no more are made, and how many more there are."""
+    more = f" and {count - _SHOWN} more" if count > _SHOWN else ""
+    return ", ".join(islice(words, _SHOWN)) + more
 
 
-def _some(words: Sequence[str]) -> str:
-    more = f" and {len(words) - _SHOWN} more" if len(words) > _SHOWN else ""
-    return ", ".join(words[:_SHOWN]) + more
+def name_problems(paths: Iterable[str]) -> Iterator[CheckpointError]:
+    """What is wrong with files that nothing but their names makes parts of a set.
 
-
-def set_problems(headers: Sequence[GGUFHeader]) -> Iterator[CheckpointError]:
-    """All that keeps the files from being one whole set. Files without ``split.*`` are held together by nothing."""
-    splits: dict[int, Split] = {}
-    broken = False
-    for index, header in enumerate(headers):
-        try:
-            split = split_of(header)
-        except CheckpointError as error:
-            broken = True
-            yield error
-        else:
-            if split is not None:
-                splits[index] = split
-    if splits and not broken:
-        yield from _one_set(headers, splits)
-
-
-def split_of(header: GGUFHeader) -> Split | None:
-    """What ``header`` says of its set; None for a file that is a model by itself. Raises HeaderError."""
-    if COUNT not in header.metadata:
-        return None
-    count, number = _integer(header, COUNT), _integer(header, NUMBER)
-    if not 0 <= number < max(count, 1):
-        raise HeaderError(
-            f"{NUMBER} is no number of a file of the set", path=header.path, expected=f"0 to {count - 1}", found=number
-        )
-    if count <= 1:
-        return None
-    return Split(number, count, _integer(header, TENSORS) if TENSORS in header.metadata else None)
-
-
-def _integer(header: GGUFHeader, key: str) -> int:
-    value = header.metadata.get(key)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return value
-    found = header.metadata.type_name(key) if key in header.metadata else "no such key"
-    raise HeaderError(f"the metadata key {key!r} is no integer", path=header.path, expected="an integer", found=found)
-
-
-def _one_set(headers: Sequence[GGUFHeader], splits: dict[int, Split]) -> Iterator[CheckpointError]:
-    foreign = list(_foreign(headers, splits))
-    yield from foreign
-    twice = list(_twice(headers, splits))
-    yield from twice
-    if foreign or twice:
-        return
-    split = next(iter(splits.values()))
-    missing = sorted(set(range(split.files)) - {each.number for each in splits.values()})
-    if missing:
-        yield _incomplete(headers, missing, split.files)
-        return
-    yield from _wrong_total(headers, splits)
-
-
-def _foreign(headers: Sequence[GGUFHeader], splits: dict[int, Split]) -> Iterator[CheckpointError]:
-    """Files that say they belong to another set than the first file that belongs to one."""
-    first = next(iter(splits))
-    architecture = next((_architecture(header) for header in headers if _architecture(header)), None)
-    for index, header in enumerate(headers):
-        own, wanted = splits.get(index), splits[first]
-        if own is None:
-            expected, found = f"{COUNT} {wanted.files}", f"no {COUNT}: a model by itself"
-        elif (own.files, own.tensors) != (wanted.files, wanted.tensors):
-            expected, found = _described(wanted), _described(own)
-        elif (_architecture(header) or architecture) != architecture:
-            expected, found = f"{ARCHITECTURE} {architecture}", str(_architecture(header))
-        else:
-            continue
-        yield AmbiguousCheckpointError(
-            f"the file does not belong to the set of {headers[first].path}",
-            path=header.path,
-            expected=expected,
-            found=found,
-            fix="Give the files of one set",
-        )
-
-
-def _described(split: Split) -> str:
-    return f"{COUNT} {split.files}, {TENSORS} {split.tensors}"
-
-
-def _architecture(header: GGUFHeader) -> object:
-    return header.metadata.get(ARCHITECTURE)
-
-
-def _twice(headers: Sequence[GGUFHeader], splits: dict[int, Split]) -> Iterator[CheckpointError]:
-    seen: dict[int, str] = {}
-    for index, split in splits.items():
-        other = seen.setdefault(split.number, headers[index].path)
-        if other != headers[index].path:
-            yield AmbiguousCheckpointError(
-                f"two files say that they are file {split.number + 1} of {split.files}: this one and {other}",
-                path=headers[index].path,
-                fix="Give each file of the set once",
+    All known writers say it in the header too. Of a file that does not, nobody can tell half a model from a whole one
+    under a misleading name: it is read with all others of its set, or not at all.
+    """
+    sets: dict[tuple[str, int], dict[int, str]] = {}
+    for path in paths:
+        part = part_name(path)
+        if part is not None and not part.can_be_true:
+            yield _untrue(path, part)
+        elif part is not None:
+            sets.setdefault((part.stem, part.files), {}).setdefault(part.number, path)
+    for (_, files), given in sets.items():
+        if len(given) < files:
+            what = f"by its name the file is one of {files}, of which {files - len(given)} were not given"
+            yield not_given(
+                what, next(iter(given.values())), given, files, or_else="; rename it if it is a whole model"
             )
 
 
-def _incomplete(headers: Sequence[GGUFHeader], missing: Sequence[int], count: int) -> CheckpointError:
-    """The files of a set that were not given: whether they lie beside those that were, or have to be fetched."""
-    path = headers[0].path
-    siblings = sibling_paths(path)
-    names = [siblings[n] if len(siblings) == count else f"file {n + 1} of {count}" for n in missing]
-    there = len(siblings) == count and all(os.path.exists(name) for name in names)
-    return MissingShardError(
-        f"the file is one of a set of {count}, and {len(missing)} of them were not given"
-        if len(headers) == 1
-        else f"{len(missing)} of the {count} files of the set were not given",
+def _untrue(path: str, part: PartName) -> CheckpointError:
+    return AmbiguousCheckpointError(
+        f"by its name the file is number {part.number} of {part.files}, which cannot be, and its header speaks of "
+        "no set: it may be a part of a model or a whole one",
         path=path,
-        expected=_some(names),
-        fix="They lie beside it: give all files of the set" if there else _GET_ALL,
+        expected=f"a number from 00001 on, of at most {MAX_FILES}",
+        found=part.name(part.number),
+        fix="Rename it if it is a whole model, else download all files of the set again",
     )
 
 
-def _wrong_total(headers: Sequence[GGUFHeader], splits: dict[int, Split]) -> Iterator[CheckpointError]:
-    promised = splits[0].tensors
-    held = sum(len(header.tensors) for header in headers)
-    if promised is not None and promised != held:
-        yield HeaderError(
-            "the files of the set hold another number of tensors than it should have",
-            path=headers[0].path,
-            expected=f"{TENSORS} {promised}",
-            found=held,
-            fix="A file is of another version of the model? Download the set again",
-        )
+def not_given(what: str, path: str, given: Collection[int], files: int, *, or_else: str = "") -> CheckpointError:
+    """The error for a set of ``files`` of which only the numbers ``given``, from 1 on, are to be read, as ``path`` is.
+
+    It tells whether the others lie beside it or have to be fetched.
+    """
+    part = part_name(path)
+    named = part if part is not None and part.can_be_true and part.files == files else None
+    missing = [number for number in range(1, files + 1) if number not in given]
+    words = (named.path(number) if named else f"file {number} of {files}" for number in missing)
+    there = named is not None and all(os.path.exists(named.path(number)) for number in missing)
+    return MissingShardError(
+        what,
+        path=path,
+        expected=_some(words, len(missing)),
+        fix=("They lie beside it: give all files of the set" if there else _GET_ALL) + or_else,
+    )

@@ -11,6 +11,7 @@ from weight_readers.errors import CheckpointError, UnknownDtypeError, Unsupporte
 from weight_readers.reader import TensorMeta
 from weight_readers_gguf.header import GGUFHeader, TensorInfo
 from weight_readers_gguf.orig_shape import logical_shape
+from weight_readers_gguf.problems import Problems
 from weight_readers_gguf.types import ACTIVATIONS, REMOVED, TYPES, GGMLType
 
 WEIGHT, QWEIGHT = ".weight", ".qweight"
@@ -83,7 +84,7 @@ class GGUFTensor:
         return dequantize if quantized and dequantize else self.stored_dtype
 
     def _converted(self, dequantize: str | None) -> str | None:
-        if self.delivery is Delivery.DEQUANTIZED:
+        if self.delivery in (Delivery.DEQUANTIZED, Delivery.REFUSED):
             return self.reason
         return f"dequantize={dequantize}" if self.is_packed and dequantize else None
 
@@ -95,14 +96,14 @@ class GGUFTensor:
         return kind(f"the tensor cannot be delivered: {self.reason}", path=self.file, tensor=self.name)
 
 
-def tensors_of(header: GGUFHeader, problems: list[CheckpointError]) -> Iterator[GGUFTensor]:
+def tensors_of(header: GGUFHeader, problems: Problems) -> Iterator[GGUFTensor]:
     """The tensors of one file in the order of its header; bad ``comfy.gguf.orig_shape`` keys go to ``problems``."""
     names = {info.name for info in header.tensors}
     for info in header.tensors:
         try:
             shape = logical_shape(header, info)
         except CheckpointError as error:
-            problems.append(error)
+            problems.add(error)
             shape = info.shape
         yield _tensor(header.path, info, shape, sidecar=_sidecar(info, names))
 

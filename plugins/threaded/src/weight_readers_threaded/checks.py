@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import chain, islice
+from operator import gt
 
 import torch
 
@@ -12,17 +14,39 @@ from weight_readers_files import FilePlan
 
 _UNTOUCHED = "Nothing was written"
 _plain = torch.Tensor.__torch_dispatch__
+_ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
 
 
-def targets_known(targets: Mapping[str, torch.Tensor], meta: CheckpointMeta) -> None:
-    """Raise TypeError for what is no tensor with memory, TargetMismatchError for names that are not in the files."""
+def targets_known(targets: Mapping[str, torch.Tensor], meta: CheckpointMeta) -> dict[str, int]:
+    """Raise TypeError for what is no tensor with memory, TargetMismatchError for names that are not in the files.
+
+    Returns the addresses of the targets that hold in host memory the very bytes of a file, one after the other.
+    """
+    plain: dict[str, int] = {}
     for name, target in targets.items():
-        if fault := _memory_fault(target):
+        # There may be tens of thousands: a question to each of them is a millisecond.
+        if type(target) in _ORDINARY and _holds_plain_bytes(target) and (address := target.data_ptr()):
+            plain[name] = address
+        elif fault := _memory_fault(target):
             raise TypeError(f"target {name!r} {fault}")
+        elif _holds_plain_bytes(target):
+            plain[name] = target.data_ptr()
     if absent := [name for name in targets if name not in meta]:
         raise TargetMismatchError(
             f"{len(absent)} targets are not in the files: {_some(absent)}", fix=_UNTOUCHED, unexpected=absent
         )
+    return plain
+
+
+def _holds_plain_bytes(target: torch.Tensor) -> bool:
+    # A lazily conjugated or negated view holds other bytes than its values have.
+    return (
+        target.is_cpu
+        and target.layout is torch.strided
+        and target.is_contiguous()
+        and not target.is_neg()
+        and not target.is_conj()
+    )
 
 
 def _memory_fault(target: object) -> str | None:
@@ -55,8 +79,10 @@ def targets_fit(targets: Mapping[str, torch.Tensor], plans: Sequence[FilePlan]) 
     """Raise TargetMismatchError naming every target that does not have the dtype and shape of what would be read."""
     shapes: list[tuple[str, str, str]] = []
     dtypes: list[tuple[str, str, str]] = []
-    for wanted in (each for plan in plans for each in plan.wanted):
+    for wanted in chain.from_iterable(plan.wanted for plan in plans):
         target = targets[wanted.name]
+        if target.dtype is wanted.dtype and target.shape == wanted.shape:
+            continue
         if target.shape != wanted.shape:
             shapes.append((wanted.name, str(list(wanted.shape)), str(list(target.shape))))
         if target.dtype != wanted.dtype:
@@ -71,19 +97,35 @@ def targets_fit(targets: Mapping[str, torch.Tensor], plans: Sequence[FilePlan]) 
         )
 
 
-def targets_apart(targets: Mapping[str, torch.Tensor]) -> None:
+def targets_apart(targets: Mapping[str, torch.Tensor], plain: Mapping[str, int]) -> None:
     """Raise TargetMismatchError for two targets in the same memory: which tensor it held would be up to the threads.
 
-    Of strided targets only equal ones are found: those of different strides may interleave.
+    ``plain`` are the addresses from `targets_known`. Of strided targets only equal ones are found: those of different
+    strides may interleave.
     """
-    spans: list[tuple[int, int, str]] = []
+    begins = dict(plain)
     strided: dict[tuple[object, ...], str] = {}
-    for name, target in targets.items():
+    for name in (name for name in targets if name not in plain):
+        target = targets[name]
         begin = target.data_ptr()
         if target.is_contiguous():
-            spans.append((begin, begin + target.nbytes, name))
+            begins[name] = begin
         elif (first := strided.setdefault((target.device, begin, target.shape, target.stride()), name)) != name:
             raise _shared(first, name)
+    ends = [begin + targets[name].nbytes for name, begin in begins.items()]
+    if _any_overlap(begins.values(), ends):
+        _refuse_overlap(zip(begins.values(), ends, begins, strict=True))
+
+
+def _any_overlap(begins: Iterable[int], ends: Iterable[int]) -> bool:
+    """Whether one span begins before another ends: then, in order, some begin lies before the end of the one before.
+
+    Each list is sorted by itself, so that there is no tuple for each span.
+    """
+    return any(map(gt, sorted(ends), islice(sorted(begins), 1, None)))
+
+
+def _refuse_overlap(spans: Iterable[tuple[int, int, str]]) -> None:
     reach, before = 0, ""
     for begin, end, name in sorted(spans):
         if begin < min(reach, end):

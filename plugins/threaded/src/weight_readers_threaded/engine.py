@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from weight_readers import CheckpointError
+from weight_readers_files.forked import Owner
 from weight_readers_threaded.files import OpenFile, OpenFiles, Read, read_all
 from weight_readers_threaded.places import Place
 from weight_readers_threaded.requests import Job, Piece
@@ -53,6 +54,7 @@ class Engine:
         self._bytes_read = 0
         self._failed: tuple[int, BaseException] | None = None
         self._stopped = False
+        self._owner = Owner()
         # Reentrant: the garbage collector may run `__exit__` in a thread that holds it.
         lock = threading.RLock()
         self._whole = threading.Condition(lock)
@@ -71,6 +73,8 @@ class Engine:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        if self._owner.is_elsewhere:
+            return
         with self._room:
             self._stopped = True
             self._room.notify_all()
@@ -95,6 +99,7 @@ class Engine:
         """
         if not self._left[index]:
             return True
+        self._owner.require()
         with self._whole:
             while self._left[index]:
                 if self._failed is not None and not any(job < self._failed[0] for job in self._running):
@@ -106,7 +111,8 @@ class Engine:
 
     def release(self, index: int) -> None:
         """The consumer has taken place ``index``: it is in flight no more."""
-        if cost := self._places[index].cost:
+        # Once all requests are taken, none waits for room.
+        if self._next < len(self._jobs) and not self._owner.is_elsewhere and (cost := self._places[index].cost):
             with self._room:
                 self._in_flight -= cost
                 self._room.notify()

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Protocol
 
 import torch
@@ -88,32 +88,29 @@ class IntoBlocks:
         self._ring.finish()
 
 
-def fresh_loads(plans: Iterable[FilePlan], device: torch.device) -> Sequence[FreshLoad]:
+def fresh_loads(plans: Iterable[FilePlan], device: torch.device, *, huge_pages: bool) -> Sequence[FreshLoad]:
     """Tensors of their own on ``device``: read into directly in host memory, else through one ring."""
     if device.type == "cpu":
-        return [Fresh(plan.path, wanted) for plan in plans for wanted in plan.wanted]
+        return [Fresh(plan.path, wanted, huge_pages=huge_pages) for plan in plans for wanted in plan.wanted]
     ring = ring_for(device)
     return [FreshOnDevice(plan.path, wanted, device, ring) for plan in plans for wanted in plan.wanted]
 
 
-def into_loads(plans: Iterable[FilePlan], targets: Mapping[str, torch.Tensor]) -> Sequence[IntoLoad]:
-    """The caller's tensors: read into directly where the bytes in memory are those of the file."""
+def into_loads(
+    plans: Iterable[FilePlan], targets: Mapping[str, torch.Tensor], plain: Container[str]
+) -> Sequence[IntoLoad]:
+    """The caller's tensors: read into directly where the bytes in memory are those of the file, as of ``plain``."""
     rings: dict[torch.device, Ring] = {}
 
     def load(path: str, wanted: Wanted) -> IntoLoad:
         target = targets[wanted.name]
-        if _holds_plain_bytes(target):
+        if wanted.name in plain:
             return Existing(path, wanted, target)
         if target.device not in rings:
             rings[target.device] = ring_for(target.device)
         return IntoBlocks(path, wanted, target.detach(), rings[target.device])
 
     return [load(plan.path, wanted) for plan in plans for wanted in plan.wanted]
-
-
-def _holds_plain_bytes(target: torch.Tensor) -> bool:
-    # A lazily conjugated or negated view holds other bytes than its values have.
-    return target.is_cpu and target.is_contiguous() and not target.is_conj() and not target.is_neg()
 
 
 def _always(block: torch.Tensor) -> Callable[[], torch.Tensor]:

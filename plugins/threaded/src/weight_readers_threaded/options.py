@@ -19,6 +19,7 @@ class Options:
     chunk_bytes: int = 8 * MIB
     max_in_flight_bytes: int = 256 * MIB
     direct_io: str = "off"
+    huge_pages: bool = False
 
     def __post_init__(self) -> None:
         if self.num_threads is not None:
@@ -29,6 +30,9 @@ class Options:
             raise ValueError(
                 f"option 'direct_io' of reader 'threaded' must be one of {DIRECT_IO}, not {self.direct_io!r}"
             )
+
+        if not isinstance(self.huge_pages, bool):
+            raise TypeError(f"option 'huge_pages' of reader 'threaded' must be True or False, not {self.huge_pages!r}")
 
     def threads(self, jobs: int) -> int:
         """Never more than there are requests to make; none for none."""

@@ -47,11 +47,12 @@ class Place(Protocol):
 class Fresh:
     """A new tensor in host memory, the consumer's own once it is taken."""
 
-    __slots__ = ("_tensor", "path", "wanted")
+    __slots__ = ("_huge_pages", "_tensor", "path", "wanted")
 
-    def __init__(self, path: str, wanted: Wanted) -> None:
+    def __init__(self, path: str, wanted: Wanted, *, huge_pages: bool = False) -> None:
         self.path = path
         self.wanted = wanted
+        self._huge_pages = huge_pages
         self._tensor: torch.Tensor | None = None
 
     @property
@@ -71,7 +72,7 @@ class Fresh:
         return (self,)
 
     def allocate(self) -> None:
-        self._tensor = fresh(self.wanted.shape, self.wanted.dtype)
+        self._tensor = fresh(self.wanted.shape, self.wanted.dtype, huge_pages=self._huge_pages)
 
     def buffer(self, start: int, length: int) -> memoryview:
         assert self._tensor is not None  # noqa: S101 - the engine allocates before it reads

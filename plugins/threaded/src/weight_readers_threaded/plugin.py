@@ -41,7 +41,7 @@ INFO = ReaderInfo(
     order=Order.FILE_OFFSET,
     alignment=Alignment.NATURAL,
     writes=Writes.OWN,
-    options=frozenset({"num_threads", "chunk_bytes", "max_in_flight_bytes", "direct_io"}),
+    options=frozenset({"num_threads", "chunk_bytes", "max_in_flight_bytes", "direct_io", "huge_pages"}),
     requires=(
         Requirement(module="torch", distribution="torch"),
         Requirement(module="weight_readers_safetensors", distribution="weight-readers-safetensors"),

@@ -4,10 +4,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
+from torch.autograd.graph import increment_version
 
 from weight_readers import CheckpointError, CheckpointMeta, ReaderInfo, ReadStats, Selection, TensorSlice
 from weight_readers.reader import Files, KeyFilter, Progress
@@ -33,6 +34,8 @@ class ThreadedReader:
     max_in_flight_bytes: how much may be read ahead of the consumer of `iter_weights`, plus one tensor.
     direct_io: ``off``, ``on`` (refused where the file system has none), or ``auto``: bypass the page cache for
         files that are not in it.
+    huge_pages: ask the kernel for huge pages for tensors that `iter_weights` makes, from 4 MiB on. By default the
+        system's own setting decides.
     """
 
     info: ReaderInfo
@@ -45,6 +48,7 @@ class ThreadedReader:
         chunk_bytes: int = 8 * MIB,
         max_in_flight_bytes: int = 256 * MIB,
         direct_io: str = "off",
+        huge_pages: bool = False,
     ) -> None:
         self.info = INFO
         self.selection = None
@@ -53,6 +57,7 @@ class ThreadedReader:
             chunk_bytes=chunk_bytes,
             max_in_flight_bytes=max_in_flight_bytes,
             direct_io=direct_io,
+            huge_pages=huge_pages,
         )
         self._headers = HeaderCache()
 
@@ -84,7 +89,7 @@ class ThreadedReader:
     def _iterate(
         self, plans: Sequence[FilePlan], device: torch.device, on_progress: Progress | None
     ) -> Iterator[tuple[str, torch.Tensor]]:
-        loads = fresh_loads(plans, device)
+        loads = fresh_loads(plans, device, huge_pages=self._options.huge_pages)
         limit = _for_tensors(self._options.max_in_flight_bytes) if device.type == "cpu" else IN_FLIGHT_BYTES
         stats = ReadStats(bytes_wanted=_bytes_wanted(plans))
         with self._engine(plans, loads, limit) as engine:
@@ -117,17 +122,20 @@ class ThreadedReader:
         A `CheckpointError` later on names in ``written`` the targets that may have been written to.
         """
         known = self._headers.read(files)
-        checks.targets_known(targets, known.meta)
+        plain = checks.targets_known(targets, known.meta)
         plans = plan(known.meta, known.states, targets.__contains__, slices or {})
         checks.targets_fit(targets, plans)
-        checks.targets_apart(targets)
-        loads = into_loads(plans, targets)
-        with self._engine(plans, loads, IN_FLIGHT_BYTES) as engine, torch.inference_mode():
-            try:
+        checks.targets_apart(targets, plain)
+        loads = into_loads(plans, targets, plain)
+        # What was written is asked once the engine has ended: until then its threads write.
+        try:
+            with self._engine(plans, loads, IN_FLIGHT_BYTES) as engine, torch.inference_mode():
                 return _fill(engine, loads, _bytes_wanted(plans), on_progress)
-            except CheckpointError as error:
-                error.written = tuple(load.wanted.name for load in loads if load.written)
-                raise
+        except CheckpointError as error:
+            error.written = tuple(load.wanted.name for load in loads if load.written)
+            raise
+        finally:
+            _tell_autograd(targets[load.wanted.name] for load in loads if load.written)
 
     def _engine(self, plans: Sequence[FilePlan], loads: Sequence[Load], limit: int) -> Engine:
         places = [place for load in loads for place in load.places]
@@ -136,6 +144,13 @@ class ThreadedReader:
         threads = self._options.threads(len(jobs))
         _log.debug("%d tensors in %d requests by %d threads", len(loads), len(jobs), threads)
         return Engine(jobs, places, threads=threads, limit=limit, read=direct.read, open_file=opener.open)
+
+
+def _tell_autograd(written: Iterable[torch.Tensor]) -> None:
+    """Count a change of each: a graph that holds the old values must not go on with the new ones."""
+    for target in written:
+        if not target.is_inference():
+            increment_version(target)
 
 
 def _for_tensors(in_flight: int) -> int:

@@ -50,15 +50,8 @@ class Job:
         """The number of the last place it has bytes for."""
         return self.pieces[-1][0]
 
-    def add(self, piece: Piece) -> None:
-        _, _, offset, length = piece
-        self.pieces.append(piece)
-        self.length += length
-        self.runs += offset != self._end
-        self._end = offset + length
-
-    def takes(self, path: str, piece: Piece, *, nbytes: int, runs: int) -> bool:
-        """Whether the piece may be read along, within the limits.
+    def takes(self, path: str, piece: Piece, nbytes: int, runs: int) -> bool:
+        """Whether the piece is read along, which it is within the limits.
 
         The rest of a place that earlier requests began is read alone: were it read along with a place that waits
         for room, the room that the first one takes would never become free.
@@ -69,7 +62,14 @@ class Job:
             return False
         if self.length + length > nbytes or len(self.pieces) >= MAX_PIECES or path != self.path:
             return False
-        return offset == self._end or self.runs < runs
+        if offset != self._end:
+            if self.runs >= runs:
+                return False
+            self.runs += 1
+        self.pieces.append(piece)
+        self.length += length
+        self._end = offset + length
+        return True
 
     def adjoining(self) -> Iterator[list[Piece]]:
         """The pieces in groups that lie side by side in the file: what one ``preadv`` reads."""
@@ -96,24 +96,30 @@ def requests(places: Sequence[Ranges], *, chunk_bytes: int, joined_bytes: int) -
     never depends on the number of threads.
     """
     limit = min(chunk_bytes, joined_bytes)
-    runs = max(1, min(MAX_RUNS, sum(len(place.ranges) for place in places) // 256))
+    ranges = [place.ranges for place in places]
+    runs = max(1, min(MAX_RUNS, sum(map(len, ranges)) // 256))
     jobs: list[Job] = []
-    for path, piece in _pieces(places, chunk_bytes):
-        if jobs and jobs[-1].takes(path, piece, nbytes=limit, runs=runs):
-            jobs[-1].add(piece)
-        else:
-            jobs.append(Job(path, piece))
+    job: Job | None = None
+    for index, place in enumerate(places):
+        path = place.path
+        for piece in _pieces(index, ranges[index], chunk_bytes):
+            if job is None or not job.takes(path, piece, limit, runs):
+                job = Job(path, piece)
+                jobs.append(job)
     return jobs
 
 
-def _pieces(places: Sequence[Ranges], chunk_bytes: int) -> Iterator[tuple[str, Piece]]:
-    for index, place in enumerate(places):
-        path, done = place.path, 0
-        for offset, length in place.ranges:
-            for start in range(0, length, chunk_bytes):
-                count = min(chunk_bytes, length - start)
-                yield path, (index, done, offset + start, count)
-                done += count
+def _pieces(index: int, ranges: Sequence[Range], chunk_bytes: int) -> Sequence[Piece]:
+    if len(ranges) == 1 and 0 < ranges[0][1] <= chunk_bytes:
+        return ((index, 0, *ranges[0]),)
+    pieces: list[Piece] = []
+    done = 0
+    for offset, length in ranges:
+        for start in range(0, length, chunk_bytes):
+            count = min(chunk_bytes, length - start)
+            pieces.append((index, done, offset + start, count))
+            done += count
+    return pieces
 
 
 def cut(ranges: Sequence[Range], begin: int, end: int) -> list[Range]:

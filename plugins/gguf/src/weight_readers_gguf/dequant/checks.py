@@ -13,6 +13,8 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 def resolve_type(ggml_type: int | str) -> GGMLType:
     """The packed type with that id or name; ValueError says which there are, and why it is none of them."""
+    if not isinstance(ggml_type, str) and not hasattr(ggml_type, "__index__"):
+        raise TypeError(f"ggml_type must be the id or the name of a type, not {ggml_type!r}; {_known()}")
     kind = BY_NAME.get(ggml_type) if isinstance(ggml_type, str) else TYPES.get(ggml_type)
     if kind is None:
         raise ValueError(f"{_unknown(ggml_type)}; {_known()}")
@@ -46,7 +48,8 @@ def check_packed(packed: Tensor, kind: GGMLType) -> tuple[int, ...]:
         raise TypeError(f"packed {kind.name} is of dtype {packed.dtype}; packed blocks are torch.uint8")
     if packed.ndim == 0:
         raise ValueError(f"packed {kind.name} has no dimension; expected [..., row_bytes]")
-    blocks, rest = divmod(packed.shape[-1], kind.nbytes)
+    # No divmod: a tracer has sizes that are tensors.
+    blocks, rest = packed.shape[-1] // kind.nbytes, packed.shape[-1] % kind.nbytes
     if rest:
         raise ValueError(
             f"a packed row of {packed.shape[-1]} bytes is not whole blocks of {kind.name}: {kind.nbytes} bytes each, "
@@ -57,8 +60,12 @@ def check_packed(packed: Tensor, kind: GGMLType) -> tuple[int, ...]:
 
 def resolve_dtype(dtype: torch.dtype | None, out: Tensor | None) -> torch.dtype:
     """``dtype``, or by default that of ``out``, or float32."""
+    if out is not None and not isinstance(out, Tensor):
+        raise TypeError(f"out must be a tensor to write to, or None, not {out!r}")
     if dtype is None:
         dtype = torch.float32 if out is None else out.dtype
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"dtype must be one of {', '.join(map(str, DTYPES))}, not {dtype!r}")
     if dtype not in DTYPES:
         raise TypeError(f"cannot dequantize to {dtype}; possible: {', '.join(map(str, DTYPES))}")
     return dtype

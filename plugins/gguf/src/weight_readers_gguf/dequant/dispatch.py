@@ -1,46 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which backend dequantizes, and in what pieces."""
+"""`dequantize`: arguments checked, then one operator of torch, or memory written in pieces by a backend."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from functools import cache
-from importlib import import_module
-from typing import NamedTuple, Protocol, cast
+import math
+import sys
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import increment_version
 
+from weight_readers_gguf.dequant.backends import pick_backend
 from weight_readers_gguf.dequant.checks import check_out, check_packed, resolve_dtype, resolve_type
+from weight_readers_gguf.dequant.observed import is_observed
 from weight_readers_gguf.types import GGMLType
 
-__all__ = ["BACKENDS", "Backend", "dequantize", "pick_backend"]
-
-
-class Backend(Protocol):
-    """What the module of a backend has."""
-
-    SUPPORTED: frozenset[str]
-
-    def absent(self) -> str | None:
-        """Why it cannot run here, or None."""
-
-    def dequantize_into(self, packed: Tensor, kind: GGMLType, out: Tensor, /) -> None:
-        """Write contiguous whole blocks to ``out``, contiguous and of the right size and device."""
-
-
-class _Known(NamedTuple):
-    module: str
-    device: str | None
-    """The only kind of device it runs on."""
-
-
-# The fastest first; the last one runs everywhere.
-BACKENDS: Mapping[str, _Known] = {
-    "triton": _Known("weight_readers_gguf.dequant.triton_kernels", "cuda"),
-    "compiled": _Known("weight_readers_gguf.dequant.compiled", "cpu"),
-    "torch": _Known("weight_readers_gguf.dequant.torch_ops", None),
-}
+__all__ = ["compute", "dequantize"]
 
 # Bytes of packed rows that are copied at a time where they do not lie in one piece.
 _PIECE = 16 << 20
@@ -60,7 +36,8 @@ def dequantize(
     shape ``[..., row_bytes // nbytes * block]`` (of `weight_readers_gguf.types.TYPES`) and the dtype float32 (the
     default), bfloat16 or float16. It is computed in float32 and rounded once, to nearest even. ``out`` is where to
     write it: contiguous, of that shape, device and dtype (by default its own). ``ggml_type`` is an id or a name,
-    ``"Q4_K"``. ``backend`` is ``"torch"``, ``"compiled"`` or ``"triton"``, by default the fastest that is there.
+    ``"Q4_K"``. ``backend`` is ``"torch"``, ``"compiled"`` or ``"triton"``, by default the fastest that is there; few
+    numbers on a CPU come from torch, where compiling would take longer than making them.
 
     On the device ``meta`` nothing is computed. NaN comes out where it does in ggml; its payload is not defined.
 
@@ -70,11 +47,37 @@ def dequantize(
     kind = resolve_type(ggml_type)
     shape = check_packed(packed, kind)
     dtype = resolve_dtype(dtype, out)
-    module = pick_backend(kind, packed.device, backend)
+    if out is not None:
+        check_out(out, shape, dtype, packed)
+    if is_observed(packed):
+        return _by_operator(packed, kind, dtype, out, backend)
+    return compute(packed, kind, dtype, out, backend)
+
+
+def _by_operator(packed: Tensor, kind: GGMLType, dtype: torch.dtype, out: Tensor | None, backend: str | None) -> Tensor:
+    """As one operator of torch, which finds its backend when it runs."""
+    from weight_readers_gguf.dequant.operator import dequantize as operator
+
+    if backend is not None:
+        pick_backend(kind, packed.device, backend)
+    found: Tensor = operator(packed, kind.id, dtype)
+    if out is None:
+        return found
+    with torch.no_grad():
+        return out.copy_(found)
+
+
+def compute(
+    packed: Tensor, kind: GGMLType, dtype: torch.dtype, out: Tensor | None = None, backend: str | None = None
+) -> Tensor:
+    """`dequantize` with arguments that were checked, and with nobody looking on."""
+    shape = (*packed.shape[:-1], packed.shape[-1] // kind.nbytes * kind.block)
+    deferred = backend is None and packed.device.type == "cpu" and _compiling.defer(math.prod(shape))
+    module = pick_backend(kind, packed.device, "torch" if deferred else backend)
     if out is None:
         out = torch.empty(shape, dtype=dtype, device=packed.device)
     else:
-        check_out(out, shape, dtype, packed)
+        _announce(out)
     if packed.device.type != "meta":
         with torch.no_grad():
             for piece, where in _pieces(packed, out, kind):
@@ -82,38 +85,36 @@ def dequantize(
     return out
 
 
-def pick_backend(kind: GGMLType, device: torch.device, name: str | None = None) -> Backend:
-    """The module of backend ``name``, or of the fastest one that is there for ``kind`` on ``device``.
+def _announce(out: Tensor) -> None:
+    """Have autograd know that ``out`` is written to, as each operation of torch does that writes in place.
 
-    Raises ValueError for a name that is not known or not for this device, RuntimeError for one that cannot run.
+    Otherwise a gradient would be computed from what it saved before, and is now something else.
     """
-    if name is not None:
-        return _named(kind, device, name)
-    fits = (each for each, known in BACKENDS.items() if known.device in (None, device.type))
-    return _module(next(each for each in fits if _absent(each) is None and kind.name in _module(each).SUPPORTED))
+    if not out.is_inference():
+        increment_version(out)
+    elif not torch.is_inference_mode_enabled():
+        raise RuntimeError(
+            "out was made in inference mode and cannot be written outside of it: pass out.clone(), or make it outside"
+        )
 
 
-def _named(kind: GGMLType, device: torch.device, name: str) -> Backend:
-    if name not in BACKENDS:
-        raise ValueError(f"unknown backend {name!r} of dequantize; known: {sorted(BACKENDS)}")
-    only, module = BACKENDS[name].device, _module(name)
-    if only not in (None, device.type) and device.type != "meta":
-        raise ValueError(f"backend {name!r} runs on {only}, and the packed tensor is on {device.type}")
-    if reason := _absent(name):
-        raise RuntimeError(f"backend {name!r} cannot dequantize here: {reason}")
-    if kind.name not in module.SUPPORTED:
-        raise ValueError(f"backend {name!r} has no {kind.name}; it has {sorted(module.SUPPORTED)}")
-    return module
+class _Compiling:
+    """Whether compiled code is worth its start: a second or more to import the compiler and to compile.
+
+    Torch operations make the first numbers of a process, as many as they can make in that time.
+    """
+
+    def __init__(self, elements: int = 32 << 20) -> None:
+        self._left = elements
+
+    def defer(self, elements: int) -> bool:
+        if self._left <= 0 or "numba" in sys.modules:
+            return False
+        self._left -= elements
+        return self._left > 0
 
 
-@cache
-def _module(name: str) -> Backend:
-    return cast(Backend, import_module(BACKENDS[name].module))
-
-
-@cache
-def _absent(name: str) -> str | None:
-    return _module(name).absent()
+_compiling = _Compiling()
 
 
 def _pieces(packed: Tensor, out: Tensor, kind: GGMLType) -> Iterator[tuple[Tensor, Tensor]]:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import torch
 
-from weight_readers_gguf import dequant
-from weight_readers_gguf.dequant.checks import resolve_dtype, resolve_type
+from weight_readers_gguf.dequant.checks import check_packed, resolve_dtype, resolve_type
+from weight_readers_gguf.dequant.dispatch import compute
 
 __all__ = ["dequantize"]
 
 
 def _dequantize(packed: torch.Tensor, ggml_type: int, dtype: torch.dtype) -> torch.Tensor:
-    return dequant.dequantize(packed, ggml_type, dtype=dtype)
+    kind = resolve_type(ggml_type)
+    check_packed(packed, kind)
+    return compute(packed, kind, resolve_dtype(dtype, None))
 
 
 def _shape_only(packed: torch.Tensor, ggml_type: int, dtype: torch.dtype) -> torch.Tensor:

@@ -134,15 +134,17 @@ class Scan:
     def _alignment_problem(self) -> CheckpointError | None:
         if ALIGNMENT_KEY not in self.metadata:
             return None
-        type_name, value = self.metadata.type_name(ALIGNMENT_KEY), self.metadata[ALIGNMENT_KEY]
-        if type_name == "UINT32" and 0 < value <= limits.MAX_ALIGNMENT and value & (value - 1) == 0:
+        type_name = self.metadata.type_name(ALIGNMENT_KEY)
+        value = self.metadata[ALIGNMENT_KEY] if type_name == "UINT32" else 0
+        if 0 < value <= limits.MAX_ALIGNMENT and value & (value - 1) == 0:
             self.alignment = value
             return None
+        shown = self.metadata.shown(ALIGNMENT_KEY)
         return HeaderError(
             f"{ALIGNMENT_KEY} is no alignment",
             path=self.path,
             expected=f"a power of two up to {limits.MAX_ALIGNMENT}, as UINT32",
-            found=f"{str(value)[:80]}, as {type_name}",
+            found=shown if shown == type_name else f"{shown}, as {type_name}",
         )
 
     def _add(self, problem: CheckpointError) -> None:

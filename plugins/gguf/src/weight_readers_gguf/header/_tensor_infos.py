@@ -59,8 +59,13 @@ def read_info(window: Window, problems: list[CheckpointError]) -> TensorInfo:
     return TensorInfo(name, shape, type_id, offset, None if faults else _nbytes(shape, type_id))
 
 
+def is_addressable(shape: tuple[int, ...]) -> bool:
+    """Whether torch can make a tensor of this shape, whatever its dtype. It multiplies sizes beside one of 0 too."""
+    return math.prod(max(1, size) for size in shape) < limits.MAX_ELEMENTS
+
+
 def _shape_problems(path: str, name: str, shape: tuple[int, ...], type_id: int) -> Iterator[CheckpointError]:
-    if math.prod(max(1, size) for size in shape) >= limits.MAX_ELEMENTS:
+    if not is_addressable(shape):
         yield ShapeError(
             "more elements than any memory holds",
             path=path,

@@ -49,10 +49,14 @@ _LEAST_BYTES = {STRING: U64.size, ARRAY: _ARRAY_HEAD.size}
 
 
 class Slot(NamedTuple):
-    """Where in the file a value lies, and of what type it is; ``item`` is that of the items of an array."""
+    """Where in the file a value lies, and of what type it is.
+
+    ``item`` is the type of the items of an array, ``length`` their number; of a text it is that of its bytes, else 1.
+    """
 
     type: int
     item: int | None
+    length: int
     begin: int
     end: int
 
@@ -66,14 +70,15 @@ class Slot(NamedTuple):
 def pass_value(window: Window) -> Slot:
     """Read the type of a value and move over the value."""
     type_id, begin = _type(window), window.position
-    item = None
+    item, length = None, 1
     if type_id == ARRAY:
-        item = _pass_array(window, 1)
+        item, length = _pass_array(window, 1)
     elif type_id == STRING:
-        window.skip(window.number())
+        length = window.number()
+        window.skip(length)
     else:
         window.skip(VALUE_TYPES[type_id].size)
-    return Slot(type_id, item, begin, window.position)
+    return Slot(type_id, item, length, begin, window.position)
 
 
 def _type(window: Window) -> int:
@@ -83,21 +88,21 @@ def _type(window: Window) -> int:
     return type_id
 
 
-def _pass_array(window: Window, depth: int) -> int:
-    """Move over an array; returns the type of its items."""
+def _pass_array(window: Window, depth: int) -> tuple[int, int]:
+    """Move over an array; returns the type and the number of its items."""
     item, count = _type(window), window.number()
     if size := VALUE_TYPES[item].size:
         window.skip(count * size)
-        return item
+        return item, count
     if depth == limits.MAX_DEPTH and item == ARRAY:
         raise window.error("arrays within arrays", expected=f"at most {limits.MAX_DEPTH} levels")
     window.count_items(count, _LEAST_BYTES[item], cost=limits.NESTED_COST if item == ARRAY else 1)
     if item == STRING:
         window.skip_strings(count)
-        return item
+        return item, count
     for _ in range(count):
         _pass_array(window, depth + 1)
-    return item
+    return item, count
 
 
 def decode(slot: Slot, raw: bytes) -> Any:
@@ -110,6 +115,13 @@ def decode(slot: Slot, raw: bytes) -> Any:
     if slot.type == STRING:
         return _decoded(raw[U64.size :])
     return struct.unpack(f"<{VALUE_TYPES[slot.type].code}", raw)[0]
+
+
+def leading_text(raw: bytes, most: int) -> str:
+    """More than ``most`` characters of the text in ``raw``, or all of a text that has no more; no longer part of it is
+    decoded. ``raw`` may be the first ``12 + 4 * most`` bytes of the value: a character has at most 4.
+    """
+    return _decoded(raw[U64.size : U64.size + 4 * (most + 1)])
 
 
 def _decode_array(raw: bytes, at: int) -> tuple[list[Any], int]:

@@ -11,6 +11,7 @@ import torch
 from torch.nn import functional
 
 from weight_readers_gguf.dequant import dequantize
+from weight_readers_gguf.dequant.observed import is_observed
 from weight_readers_gguf.dequant.operator import dequantize as dequantize_operator
 from weight_readers_gguf.methods.segments import Layout, Run
 from weight_readers_gguf.methods.workspace import Workspace
@@ -31,7 +32,7 @@ def linear(
     x = x.to(_compute_dtype(x))
     bias = None if bias is None else bias.to(x.dtype)
     step = workspace.rows(layout.columns, x.dtype)
-    if torch.compiler.is_compiling():
+    if is_observed(x, qweight):
         return _traced(x, qweight, layout, bias, step)
     if layout.rows <= step:
         return _window(x, qweight, layout, bias, workspace, 0, layout.rows)
@@ -54,6 +55,8 @@ def embedding(ids: torch.Tensor, qweight: torch.Tensor, layout: Layout, dtype: t
 
 
 def _check(x: torch.Tensor, layout: Layout) -> None:
+    if not isinstance(x, torch.Tensor):
+        raise TypeError(f"layer {layout.prefix!r} takes a tensor, not {type(x).__name__}")
     if x.dtype not in ACTIVATIONS:
         raise TypeError(f"layer {layout.prefix!r} takes float32, float16 or bfloat16, not {x.dtype}")
     if x.dim() == 0 or x.shape[-1] != layout.columns:
@@ -100,7 +103,7 @@ def _filled(dense: torch.Tensor, qweight: torch.Tensor, layout: Layout, begin: i
 def _traced(
     x: torch.Tensor, qweight: torch.Tensor, layout: Layout, bias: torch.Tensor | None, step: int
 ) -> torch.Tensor:
-    """What a compiler sees: one opaque operator per run of rows, no memory of ours."""
+    """What a compiler or a tracer sees: one opaque operator per run of rows, no memory of ours."""
     outs = []
     for begin in range(0, layout.rows, step):
         end = min(begin + step, layout.rows)

@@ -112,6 +112,8 @@ class GGUFConfig:
         embedding without a tensor, `UnsupportedDtypeError` for a tensor that cannot be used, `TargetMismatchError`
         for a packed one of a layer that is neither.
         """
+        if not isinstance(prefix, str) or not isinstance(layer, nn.Module):
+            raise TypeError(f"get_quant_method takes a layer and its name, not {layer!r} and {prefix!r}")
         kind = kind_of(layer)
         if kind is None:
             self._check_unpacked(layer, prefix)

@@ -23,6 +23,11 @@ def attach(layer: nn.Module, layout: Layout, a: torch.Tensor, b: torch.Tensor, s
     """Add ``scale * x @ a.T @ b.T`` to the layer's output; ``a [rank, columns]``, ``b [rows, rank]``."""
     if attached(layer):
         raise ValueError(f"layer {layout.prefix!r} has a low-rank addition already. Detach it first")
+    for name, tensor in (("a", a), ("b", b)):
+        if not isinstance(tensor, torch.Tensor):
+            raise TypeError(f"{name} of the low-rank addition to {layout.prefix!r} must be a tensor, not {tensor!r}")
+    if isinstance(scale, bool) or not isinstance(scale, int | float):
+        raise TypeError(f"the scale of the low-rank addition to {layout.prefix!r} must be a number, not {scale!r}")
     if not math.isfinite(scale):
         raise ValueError(f"the scale of the low-rank addition to {layout.prefix!r} must be finite, not {scale}")
     rank = a.shape[0] if a.dim() == 2 else 0

@@ -13,7 +13,7 @@ from weight_readers_gguf.tensors import QWEIGHT, WEIGHT
 if TYPE_CHECKING:
     from weight_readers_gguf.tensors import GGUFTensor
 
-Rename = Callable[[str], "str | None"] | Mapping[str, str]
+Rename = Callable[[str], "str | None"] | Mapping[str, "str | None"]
 """A function from a name in the file to one in the model (None: not of this model), or a table of names and
 leading parts of names (``{"blk": "model.layers", "output.weight": "lm_head.weight"}``; the longest counts)."""
 
@@ -66,7 +66,19 @@ def sources_of(
     return found, [name for name in names if name not in tensors]
 
 
+def check_rename(rename: object) -> None:
+    """Raise TypeError for what is neither a function of names nor a table of them."""
+    if rename is None or callable(rename):
+        return
+    if not isinstance(rename, Mapping):
+        raise TypeError(f"rename must be a function of a name, or a table of names, not {rename!r}")
+    for old, new in rename.items():
+        if not isinstance(old, str) or not isinstance(new, str | None):
+            raise TypeError(f"rename must have a name, or None, for each name, and has {new!r} for {old!r}")
+
+
 def _function(rename: Rename | None) -> Callable[[str], str | None]:
+    check_rename(rename)
     if rename is None:
         return lambda name: name
     if callable(rename):
@@ -75,10 +87,10 @@ def _function(rename: Rename | None) -> Callable[[str], str | None]:
     return lambda name: _replaced(name, table)
 
 
-def _replaced(name: str, table: Mapping[str, str]) -> str:
+def _replaced(name: str, table: Mapping[str, str | None]) -> str | None:
     for old, new in table.items():
         if name == old or name.startswith(f"{old}."):
-            return new + name[len(old) :]
+            return None if new is None else new + name[len(old) :]
     return name
 
 

@@ -72,7 +72,7 @@ def _buffer(free: deque[torch.Tensor], nbytes: int) -> torch.Tensor:
     del buffer  # before the larger one is allocated
     # Memory made in inference mode could not be written to outside of it.
     with torch.inference_mode(False):
-        return torch.empty(nbytes, dtype=torch.uint8)
+        return torch.empty(nbytes, dtype=torch.uint8, device="cpu")
 
 
 def _whole(limit: object) -> int:

@@ -36,6 +36,7 @@ def fill(
     Raises TargetMismatchError for a tensor that is not the one the plan was made from, and for one the plan waits
     for in vain.
     """
+    check_target(device, copy)
     awaited = {name for name in prepared.entries if prepared.wants(name)}
     for name, tensor in weights:
         entry = prepared.entries.get(name)
@@ -56,6 +57,19 @@ def fill(
             missing=absent,
         )
     return prepared.report
+
+
+def check_target(device: object, copy: object) -> None:
+    """Raise TypeError or ValueError where the arguments of that name say nothing."""
+    if not isinstance(copy, bool):
+        raise TypeError(f"copy must be True or False, not {copy!r}")
+    if device is not None and not isinstance(device, str | torch.device):
+        raise TypeError(f"device must be a torch device or its name, or None, not {device!r}")
+    if isinstance(device, str):
+        try:
+            torch.device(device)
+        except RuntimeError as error:
+            raise ValueError(f"device {device!r} is none that torch knows: {error}") from error
 
 
 def _place(entry: Entry, slot: Slot, tensor: torch.Tensor, device: str | torch.device | None, copy: bool) -> None:

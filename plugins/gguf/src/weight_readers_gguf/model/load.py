@@ -3,16 +3,16 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from typing import Any
 
 import torch
 from torch import nn
 
+from weight_readers.capabilities import Writes
 from weight_readers.reader import WeightReader
 from weight_readers_gguf.methods.workspace import DEFAULT_BYTES
-from weight_readers_gguf.model.fill import fill
-from weight_readers_gguf.model.prepare import Source, prepare_module
+from weight_readers_gguf.model.fill import check_target, fill
+from weight_readers_gguf.model.prepare import Source, check_model, prepare_module
 from weight_readers_gguf.model.report import PlacementReport
 from weight_readers_gguf.model.slots import distinct, slots_of
 from weight_readers_gguf.model.snapshot import Snapshot
@@ -32,15 +32,25 @@ def load_packed(
 
     ``reader`` is the reader ``gguf`` with its defaults where None; ``device`` and ``copy`` are those of `fill`,
     ``workspace_bytes`` and ``rules`` those of `prepare_module`. Tensors that the model has no place for are not
-    read. Raises what those two and the reader raise; a model on the meta device is then as it was.
+    read, and those of a reader that maps them read-only are copied. Raises what those two and the reader raise; what
+    the model has on the meta device is then as it was, and only what had memory may have been let go or written to.
     """
-    slots = distinct(slots_of(model))
-    with ExitStack() as guard:
-        if all(slot.tensor.is_meta for slot in slots):
-            guard.enter_context(Snapshot(slots))
+    check_model(model)
+    check_target(device, copy)
+    reader = _reader() if reader is None else reader
+    if not callable(getattr(reader, "iter_weights", None)):
+        raise TypeError(f"reader must be a reader of weights (GGUFReader, say), or None, not {reader!r}")
+    # What has memory is not kept for a failure: the model would need that of both.
+    with Snapshot(slot for slot in distinct(slots_of(model)) if slot.tensor.is_meta):
         prepared = prepare_module(model, checkpoint, workspace_bytes=workspace_bytes, **rules)
-        weights = (reader or _reader()).iter_weights(prepared.files, key_filter=prepared.wants)
-        return fill(prepared, weights, device=device, copy=copy)
+        weights = reader.iter_weights(prepared.files, key_filter=prepared.wants)
+        return fill(prepared, weights, device=device, copy=copy or _kills_writers(reader))
+
+
+def _kills_writers(reader: WeightReader) -> bool:
+    """Whether a write to what it delivers ends the process: a model is written to (a cast, `load_state_dict`)."""
+    info = getattr(reader, "info", None)
+    return info is not None and info.writes is Writes.READ_ONLY
 
 
 def _reader() -> WeightReader:

@@ -52,6 +52,13 @@ class PackedLayer(nn.Module):
             )
         super().register_parameter(name, param)
 
+    def reset_parameters(self) -> None:
+        """Refused: random numbers cannot be written to packed bytes."""
+        raise TypeError(
+            f"the weight of layer {self.layout.prefix!r} is packed as {self.ggml_type.name} and cannot be initialized;"
+            " build the model anew, or prepare the layer with dequantize to have plain numbers in its place"
+        )
+
     def get_extra_state(self) -> torch.Tensor:
         return torch.tensor([self.ggml_type.id, *self.logical_shape], device="cpu")
 
@@ -86,9 +93,17 @@ class PackedLayer(nn.Module):
         bytes_, extra = state_dict.get(f"{prefix}qweight"), state_dict.get(f"{prefix}{_EXTRA}")
         if isinstance(bytes_, torch.Tensor) and bytes_.dtype is not torch.uint8:
             return f"{prefix}qweight is {bytes_.dtype}: packed weights are uint8"
-        if extra is None or torch.equal(torch.as_tensor(extra, device="cpu"), self.get_extra_state()):
+        if extra is None:
             return None
-        type_id, *shape = (int(number) for number in extra)
+        saved = _type_and_shape(extra)
+        if saved is None:
+            return (
+                f"{prefix}{_EXTRA} is damaged: it is {_brief(extra)}, expected a tensor of three whole numbers"
+                f" (type and logical shape, here {self.get_extra_state().tolist()}). Save the state anew"
+            )
+        if saved == self.get_extra_state().tolist():
+            return None
+        type_id, *shape = saved
         found = TYPES[type_id].name if type_id in TYPES else f"type {type_id}"
         return (
             f"{prefix}qweight holds {found} {shape} in the state dict, and this layer was prepared for"
@@ -107,6 +122,8 @@ class PackedLayer(nn.Module):
         return self
 
     def _require_memory(self, input: torch.Tensor) -> None:  # noqa: A002 - as in `forward`
+        if not isinstance(input, torch.Tensor):
+            raise TypeError(f"layer {self.layout.prefix!r} takes a tensor as input, not {type(input).__name__}")
         if self.qweight.is_meta and not input.is_meta:
             raise RuntimeError(
                 f"the packed weight of layer {self.layout.prefix!r} has no memory yet: put the weights of the"
@@ -188,6 +205,24 @@ def pack(layer: nn.Module, name: str, qweight: nn.Parameter, ggml_type: GGMLType
     del layer._parameters["weight"]
     layer._parameters["qweight"] = qweight
     layer.__dict__.update(layout=layout, workspace=workspace, compute_dtype=weight.dtype)
+
+
+def _type_and_shape(extra: Any) -> list[int] | None:
+    """What ``get_extra_state`` gave, as numbers; None for anything else, since files can be damaged."""
+    try:
+        numbers = torch.as_tensor(extra, device="cpu")
+    except (TypeError, ValueError, RuntimeError):
+        return None
+    if numbers.dtype is not torch.int64 or numbers.shape != (3,):
+        return None
+    found: list[int] = numbers.tolist()
+    return found
+
+
+def _brief(extra: Any) -> str:
+    if isinstance(extra, torch.Tensor):
+        return f"a tensor of {extra.dtype} {list(extra.shape)}"
+    return f"{type(extra).__name__} {extra!r:.40}"
 
 
 def _rebuild(base: type[nn.Module]) -> PackedLayer:

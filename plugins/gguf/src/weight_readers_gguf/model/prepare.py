@@ -11,11 +11,12 @@ from typing import Any
 import torch
 from torch import nn
 
+from weight_readers.errors import TargetMismatchError
 from weight_readers_gguf.checkpoint import GGUFCheckpoint, read_checkpoint
 from weight_readers_gguf.methods.config import GGUFConfig
 from weight_readers_gguf.methods.workspace import DEFAULT_BYTES, Workspace
 from weight_readers_gguf.model.audit import audit, missing_names
-from weight_readers_gguf.model.packed import pack
+from weight_readers_gguf.model.packed import PackedLayer, pack
 from weight_readers_gguf.model.plan import Entry, entries_of, islands_of
 from weight_readers_gguf.model.report import How, PlacementReport
 from weight_readers_gguf.model.rules import Rules
@@ -68,6 +69,7 @@ def prepare_module(
     no tensor, shapes, dtypes, rules that match nothing), and CheckpointError for what is wrong with the file. The
     model is then as it was.
     """
+    check_model(model)
     made, workspace = Rules(**_with_names(checkpoint, rules)), Workspace(workspace_bytes)
     read = checkpoint_of(checkpoint)
     slots = slots_of(model)
@@ -79,8 +81,24 @@ def prepare_module(
     return Prepared(model, read, {entry.tensor.name: entry for entry in entries}, missing)
 
 
+def check_model(model: object) -> None:
+    """Raise TypeError for what is no module, TargetMismatchError for one that was prepared before."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be a torch module, not {model!r}")
+    if packed := [name for name, module in model.named_modules() if isinstance(module, PackedLayer)]:
+        raise TargetMismatchError(
+            f"the model has {len(packed)} packed layers already ({packed[0]!r} first): it was prepared before",
+            fix="Fill it (fill of what prepare_module returned, or load_into), or build the model anew",
+        )
+
+
 def checkpoint_of(source: Source) -> GGUFCheckpoint:
     """The checkpoint itself, or what the headers of its files say."""
+    if not isinstance(source, GGUFCheckpoint | GGUFConfig | str | os.PathLike | Sequence):
+        raise TypeError(
+            f"checkpoint must be a path, a sequence of paths, a GGUFCheckpoint or a GGUFConfig, not"
+            f" {type(source).__name__}. Of what open_checkpoint returned, pass .layout.paths"
+        )
     if isinstance(source, GGUFCheckpoint):
         return source
     if isinstance(source, GGUFConfig):

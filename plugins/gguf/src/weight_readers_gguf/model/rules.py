@@ -10,6 +10,8 @@ from typing import TypeVar
 
 import torch
 
+from weight_readers_gguf.methods.names import check_rename
+
 Rename = Mapping[str, str | None] | Callable[[str], str | None]
 Change = Callable[[torch.Tensor], torch.Tensor]
 _T = TypeVar("_T")
@@ -47,17 +49,29 @@ class Rules:
     strict: bool = False
 
     def __post_init__(self) -> None:
+        check_rename(self.rename)
+        if not isinstance(self.strict, bool):
+            raise TypeError(f"strict must be True or False, not {self.strict!r}")
+        for name in ("rows", "values", "reshape"):
+            _check_table(name, getattr(self, name))
         for name in ("islands", "dequantize", "ignore", "missing_ok"):
             value = getattr(self, name)
             if isinstance(value, str):
                 raise TypeError(f"{name} is a sequence of patterns, not the string {value!r}: write [{value!r}]")
+            if not isinstance(value, Iterable) or not all(isinstance(pattern, str) for pattern in value):
+                raise TypeError(f"{name} must be a sequence of patterns (strings), not {value!r}")
             object.__setattr__(self, name, tuple(value))
 
     def target(self, name: str) -> str | None:
         """The model's name for a checkpoint's tensor."""
         if self.rename is None:
             return name
-        return self.rename(name) if callable(self.rename) else _by_table(self.rename, name)
+        if not callable(self.rename):
+            return _by_table(self.rename, name)
+        found = self.rename(name)
+        if found is not None and not isinstance(found, str):
+            raise TypeError(f"rename must give a name or None, and gives {found!r} for {name!r}")
+        return found
 
     def unused(self, names: Iterable[str]) -> Iterator[str]:
         """Patterns that match none of the model's names, each with the rule it stands in."""
@@ -66,6 +80,18 @@ class Rules:
             for pattern in getattr(self, rule):
                 if not any(fnmatchcase(name, pattern) for name in known):
                     yield f"{rule} {pattern!r}"
+
+
+def _check_table(name: str, table: object) -> None:
+    """Raise TypeError for what is not a mapping from patterns to functions, or to shapes in ``reshape``."""
+    if not isinstance(table, Mapping):
+        raise TypeError(f"{name} must be a mapping from patterns, not {table!r}")
+    shapes = name == "reshape"
+    for pattern, entry in table.items():
+        fits = isinstance(entry, Iterable) and not isinstance(entry, str | bytes) if shapes else callable(entry)
+        if not isinstance(pattern, str) or not fits:
+            wanted = "a shape" if shapes else "a function of a tensor"
+            raise TypeError(f"{name} must have {wanted} for each pattern, and has {entry!r} for {pattern!r}")
 
 
 def _by_table(table: Mapping[str, str | None], name: str) -> str | None:

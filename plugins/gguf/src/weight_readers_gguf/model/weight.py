@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch.utils._pytree import tree_map
+from torch.utils._pytree import tree_leaves, tree_map
 
 from weight_readers_gguf.dequant import dequantize
 from weight_readers_gguf.types import GGMLType
@@ -73,7 +73,7 @@ class PackedWeight:
         cls, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         name, kwargs = getattr(func, "__name__", ""), kwargs or {}
-        if isinstance(kwargs.get("out"), cls) or (_writes(name) and args and isinstance(args[0], cls)):
+        if any(isinstance(leaf, cls) for leaf in tree_leaves(_written(name, args, kwargs))):
             raise TypeError(_refusal(name))
         args, kwargs = tree_map(lambda a: a.dequantize() if isinstance(a, cls) else a, (args, kwargs))
         return func(*args, **kwargs)
@@ -104,6 +104,16 @@ class PackedWeight:
 def _writes(name: str) -> bool:
     """Whether the function of that name changes the tensor it is called on, as torch names such functions."""
     return (name.endswith("_") and not name.endswith("__")) or name in ("__setitem__", "__set__")
+
+
+def _written(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    """The arguments that the function of that name writes to: ``out``, and where it works in place the first one.
+
+    The functions of ``torch.nn.init`` hand all of theirs over by name.
+    """
+    in_place = _writes(name) or kwargs.get("inplace") is True
+    first = [*args, *kwargs.values()][:1] if in_place else []
+    return [kwargs.get("out"), *first]
 
 
 def _refusal(name: str) -> str:

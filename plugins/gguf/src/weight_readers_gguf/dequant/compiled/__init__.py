@@ -8,14 +8,14 @@ be written. Blocks are shared out over at most ``torch.get_num_threads()`` threa
 from __future__ import annotations
 
 from functools import cache
-from importlib.util import find_spec
 from types import ModuleType
 
 import torch
 
+from weight_readers_gguf.dequant.installed import is_installed
 from weight_readers_gguf.types import DEQUANTIZABLE, GGMLType
 
-__all__ = ["SUPPORTED", "absent", "dequantize_into"]
+__all__ = ["SUPPORTED", "absent", "dequantize_into", "start"]
 
 SUPPORTED: frozenset[str] = DEQUANTIZABLE
 """Names of the types that have a kernel."""
@@ -23,9 +23,14 @@ SUPPORTED: frozenset[str] = DEQUANTIZABLE
 
 def absent() -> str | None:
     """Why this path cannot run here; imports nothing."""
-    if find_spec("numba") is None:
+    if not is_installed("numba"):
         return 'numba is not installed: pip install "weight-readers-gguf[compiled]"'
     return None
+
+
+def start(kind: GGMLType) -> None:
+    """Compile the kernel of ``kind`` and run it once; raises whatever numba does where it is broken."""
+    _backend().start(kind)
 
 
 def dequantize_into(packed: torch.Tensor, kind: GGMLType, out: torch.Tensor) -> None:
@@ -44,9 +49,10 @@ def _backend() -> ModuleType:
     """What needs numba, imported when it is first used."""
     try:
         from weight_readers_gguf.dequant.compiled import _run
-    except ImportError as error:
+    except Exception as error:
         raise ImportError(
-            f"numba cannot be imported, and compiled dequantization needs it: {error}. "
+            "numba cannot be imported, and compiled dequantization needs it: "
+            f"{type(error).__name__}: {error}. "
             'Install one that fits: pip install --upgrade numba; or choose backend="torch"'
         ) from error
     return _run

@@ -3,8 +3,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import threading
+from functools import cache
+from pathlib import Path
 from types import FunctionType
 from typing import cast
 
@@ -34,7 +37,7 @@ def compiled(kernel: Kernel, *, streamed: bool = False) -> Function:
 
 
 def _compile(kernel: Kernel, streamed: bool) -> Function:
-    function = _streaming(kernel) if streamed else kernel.function
+    function = _copied(kernel, "_streamed", put=put_streamed) if streamed else _copied(kernel)
     try:
         return _jit(function, len(kernel.tables), cache=True)
     except NumbaError:
@@ -45,13 +48,23 @@ def _compile(kernel: Kernel, streamed: bool) -> Function:
         return _jit(function, len(kernel.tables), cache=False)
 
 
-def _streaming(kernel: Kernel) -> Function:
-    """The same code with another ``put``, and a name of its own in the cache."""
+def _copied(kernel: Kernel, suffix: str = "", **names: object) -> Function:
+    """The same code with other global ``names``, and in numba's cache a name that no other sources have.
+
+    Numba looks at the file that a kernel stands in, and not at those of the functions that it inlines.
+    """
     function = cast(FunctionType, kernel.function)
-    names = {**function.__globals__, "put": put_streamed}
-    copy = FunctionType(function.__code__, names, f"{function.__name__}_streamed")
-    copy.__qualname__, copy.__module__ = copy.__name__, function.__module__
+    name = f"{function.__name__}{suffix}_{sources_digest()}"
+    copy = FunctionType(function.__code__, {**function.__globals__, **names}, name, function.__defaults__)
+    copy.__qualname__, copy.__module__ = name, function.__module__
     return copy
+
+
+@cache
+def sources_digest(folder: Path = Path(__file__).parent) -> str:
+    """A digest of all that kernels are made of."""
+    files = sorted(folder.glob("*.py"))
+    return hashlib.sha256(b"\0".join(path.read_bytes() for path in files)).hexdigest()[:12]
 
 
 def _jit(function: Function, tables: int, *, cache: bool) -> Function:

@@ -13,9 +13,10 @@ import numba.core.typing.templates
 import numba.extending
 from numba.core.errors import NumbaError
 
-__all__ = ["NumbaError", "cgutils", "extending", "ir", "models", "njit", "templates", "types"]
+__all__ = ["NumbaError", "cgutils", "config", "extending", "ir", "models", "njit", "templates", "types"]
 
 cgutils: Any = numba.core.cgutils
+config: Any = numba.config
 extending: Any = numba.extending
 ir: Any = llvmlite.ir
 models: Any = numba.core.datamodel.models

@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
 
 import torch
 
@@ -23,11 +24,13 @@ def share_out(total: int, step: int, worker: Callable[[], Callable[[int, int], N
     starts = _Starts(total, step)
 
     def loop() -> None:
-        work = worker()
-        while (start := starts.next()) is not None:
-            work(start, min(start + step, total))
+        # The mode of the caller's thread is not that of others, and tensors made in that one are writable in no other.
+        with torch.inference_mode():
+            work = worker()
+            while (start := starts.next()) is not None:
+                work(start, min(start + step, total))
 
-    helpers = [_pool().submit(loop) for _ in range(threads - 1)] if threads > 1 else []
+    helpers = _helpers(loop, threads - 1)
     try:
         loop()
     except BaseException:
@@ -58,6 +61,28 @@ class _Starts:
     def end(self) -> None:
         with self._lock:
             self._left = iter(range(0))
+
+
+def _helpers(loop: Callable[[], None], count: int) -> list[Future[None]]:
+    """``loop`` in other threads, as many as can be had: none when the interpreter ends (``atexit``)."""
+    helpers: list[Future[None]] = []
+    # RuntimeError: no new threads. What the pool took all the same finds its future cancelled, or is waited for.
+    with suppress(RuntimeError):
+        while len(helpers) < count:
+            helpers.append(Future())
+            _pool().submit(_run, helpers[-1], loop)
+    return helpers
+
+
+def _run(future: Future[None], loop: Callable[[], None]) -> None:
+    if not future.set_running_or_notify_cancel():
+        return
+    try:
+        loop()
+    except BaseException as error:
+        future.set_exception(error)
+    else:
+        future.set_result(None)
 
 
 def _settle(helpers: list[Future[None]]) -> None:

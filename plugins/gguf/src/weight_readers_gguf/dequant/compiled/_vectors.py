@@ -61,7 +61,6 @@ def _place(context: Any, builder: Any, kind: Any, args: Any, pointed: Any) -> An
     return builder.bitcast(builder.gep(array.data, [at]), pointed.as_pointer())
 
 
-bytes8 = _reads(types.int32, 8, "zext")
 bytes16 = _reads(types.int32, 16, "zext")
 signed16 = _reads(types.int32, 16, "sext")
 floats4 = _reads(types.float32, 4)

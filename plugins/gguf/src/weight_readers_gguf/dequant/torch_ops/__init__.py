@@ -15,7 +15,7 @@ from torch import Tensor
 from weight_readers_gguf.dequant.torch_ops import four_bit, iq, k_quants, legacy, ternary
 from weight_readers_gguf.types import GGMLType
 
-__all__ = ["SUPPORTED", "absent", "dequantize_into"]
+__all__ = ["SUPPORTED", "absent", "dequantize_into", "start"]
 
 _DECODERS: dict[str, Callable[[Tensor, Tensor], None]] = {
     "IQ1_M": iq.iq1_m,
@@ -55,6 +55,10 @@ _ELSEWHERE = 1 << 24
 def absent() -> str | None:
     """Why this backend cannot run here: it always can."""
     return None
+
+
+def start(kind: GGMLType) -> None:
+    """Nothing to get ready."""
 
 
 def dequantize_into(packed: Tensor, kind: GGMLType, out: Tensor) -> None:

@@ -3,20 +3,26 @@
 
 from __future__ import annotations
 
-from importlib.util import find_spec
-
 import torch
 
+from weight_readers_gguf.dequant.installed import is_installed
 from weight_readers_gguf.types import DEQUANTIZABLE, GGMLType
 
-__all__ = ["SUPPORTED", "absent", "dequantize_into"]
+__all__ = ["SUPPORTED", "absent", "dequantize_into", "start"]
 
 SUPPORTED: frozenset[str] = DEQUANTIZABLE
 
 
 def absent() -> str | None:
     """Why this backend cannot be used here, or None. That there is a CUDA device is for the tensor to show."""
-    return None if find_spec("triton") else "triton is not installed (CUDA builds of torch bring it along)"
+    return None if is_installed("triton") else "triton is not installed (CUDA builds of torch bring it along)"
+
+
+def start(kind: GGMLType) -> None:
+    """Import triton and have it find the device; raises whatever it does where it is broken (no C compiler, say)."""
+    from weight_readers_gguf.dequant.triton_kernels import launch
+
+    launch.start()
 
 
 def dequantize_into(packed: torch.Tensor, type: GGMLType, out: torch.Tensor) -> None:  # noqa: A002

@@ -56,6 +56,12 @@ KERNELS: Mapping[str, Kernel] = {
 }
 
 
+def start() -> None:
+    """Load Triton's driver, which compiles a part of itself the first time; its interpreter needs none."""
+    if not interpreted():
+        triton.runtime.driver.active.get_current_device()
+
+
 def launch(packed: torch.Tensor, kind: GGMLType, out: torch.Tensor) -> None:
     """Decode all blocks of ``packed`` into ``out``, both contiguous on one device; nothing waits for the device."""
     count = out.numel() // kind.block
