@@ -108,8 +108,8 @@ def test_b097_after_the_end_only_what_the_caller_holds_is_alive(
     made: list[weakref.ref[torch.Tensor]] = []
     fresh = memory.fresh
 
-    def counted(*arguments: Any) -> torch.Tensor:
-        value = fresh(*arguments)
+    def counted(*arguments: Any, **options: Any) -> torch.Tensor:
+        value = fresh(*arguments, **options)
         made.append(weakref.ref(value))
         return value
 
@@ -127,8 +127,8 @@ def test_b097_an_error_that_is_kept_keeps_no_tensor_alive(tmp_path: Path, monkey
     made: list[weakref.ref[torch.Tensor]] = []
     fresh = memory.fresh
 
-    def counted(*arguments: Any) -> torch.Tensor:
-        value = fresh(*arguments)
+    def counted(*arguments: Any, **options: Any) -> torch.Tensor:
+        value = fresh(*arguments, **options)
         made.append(weakref.ref(value))
         return value
 

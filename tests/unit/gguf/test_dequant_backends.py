@@ -103,6 +103,12 @@ def test_a_broken_backend_is_passed_over_with_one_warning(monkeypatch: pytest.Mo
     assert len(told) == 1
 
 
+def test_a_broken_triton_is_passed_over_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    use(monkeypatch, triton=fake(3, start=broken))
+    with pytest.warns(RuntimeWarning, match="'triton' is installed and cannot"):
+        assert picked("cuda") == 1
+
+
 def test_a_broken_backend_that_is_named_is_an_error_with_its_cause(monkeypatch: pytest.MonkeyPatch) -> None:
     use(monkeypatch, compiled=fake(2, start=broken))
     with pytest.raises(RuntimeError, match="'compiled' cannot dequantize here: AttributeError: module") as caught:

@@ -257,6 +257,8 @@ def test_rows_of_what_has_none_and_odd_indices_are_refused() -> None:
         dequantize_rows(packed.view(-1), torch.tensor([0]), "Q4_0")
     with pytest.raises(TypeError, match=r"indices are of dtype torch.float32"):
         dequantize_rows(packed, torch.tensor([0.0]), "Q4_0")
+    with pytest.raises(TypeError, match="indices must be a tensor of rows, not list"):
+        dequantize_rows(packed, [0], "Q4_0")  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="indices are on meta, and packed on cpu"):
         dequantize_rows(packed, torch.tensor([0], device="meta"), "Q4_0")
 

@@ -256,3 +256,23 @@ def test_a_description_has_every_part(tmp_path: Path) -> None:
             {"type": "Q8_0", "ggml_type": 8, "rows": 8, "row_bytes": 34},
         ],
     }
+
+
+@pytest.mark.parametrize("argument", ["rename", "packed_modules_mapping", "tied"])
+@pytest.mark.parametrize("wrong", [5, "zz", ["a"]], ids=str)
+def test_an_argument_of_another_kind_is_refused_by_its_name(tmp_path: Path, argument: str, wrong: Any) -> None:
+    with pytest.raises(TypeError, match=f"^{argument} must be "):
+        config_of(tmp_path, {"w.weight": ("Q8_0", blocks("Q8_0", 1, 32))}, **{argument: wrong})
+
+
+@pytest.mark.parametrize("damaged", [5, None, "x", {"parts": 5}, {"parts": [5]}], ids=str)
+def test_a_damaged_description_is_refused(tmp_path: Path, damaged: Any) -> None:
+    config = config_of(tmp_path, {"w.weight": ("Q8_0", blocks("Q8_0", 2, 32))})
+    layer = EngineLinear(32, [2])
+    method = create(config, layer, "w")
+    with pytest.raises(TargetMismatchError, match="the saved bytes are not those of layer 'w'"):
+        check_description(layer, damaged)
+    with pytest.raises(TypeError, match="layer 'w' is loaded from a tensor, not"):
+        method.load_shard(layer, damaged)
+    with pytest.raises(TypeError, match="layer 'w' takes a tensor, not"):
+        method.apply(layer, damaged)

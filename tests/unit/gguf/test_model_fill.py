@@ -154,6 +154,13 @@ class TestAReaderThatIsNotTheOnePlannedFor:
         with pytest.raises(TargetMismatchError, match=r"without 1 tensors that the model waits for: down.weight"):
             fill(prepare_module(on_meta(), file), less)
 
+    @pytest.mark.parametrize(
+        "weights", [None, 5, "zz", [5], [("up.weight",)], [("up.weight", 5)], [(5, torch.ones(1))]]
+    )
+    def test_that_yields_no_pairs_is_refused(self, file: Path, weights: Any) -> None:
+        with pytest.raises(TypeError, match="weights must be pairs of a checkpoint name and a tensor"):
+            fill(prepare_module(on_meta(), file), weights)
+
     def test_with_numbers_where_bytes_are_planned_is_refused(self, file: Path) -> None:
         with pytest.raises(TargetMismatchError, match=r"'up.weight' as float32 \[96, 64\].*says uint8 \[96, 36\]"):
             fill(prepare_module(on_meta(), file), [("up.weight", numbers("up.weight", "Q4_0"))])

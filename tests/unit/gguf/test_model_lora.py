@@ -55,3 +55,10 @@ def test_a_refusal_leaves_the_model_as_it_was(model: nn.Module) -> None:
     with pytest.raises(TargetMismatchError):
         reject_lora_on_packed_weights(model, lambda name: True)
     assert before == {name: (type(m), dict(m._parameters)) for name, m in model.named_modules()}
+
+
+def test_what_is_no_model_or_no_function_is_refused(model: nn.Module) -> None:
+    with pytest.raises(
+        TypeError, match="module must be a torch module and is_target a function, not ModuleDict and str"
+    ):
+        reject_lora_on_packed_weights(model, "qkv")  # type: ignore[arg-type]

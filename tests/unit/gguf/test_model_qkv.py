@@ -61,3 +61,11 @@ def test_numbers_that_make_no_groups_are_refused(numbers: dict[str, Any]) -> Non
 def test_a_layout_that_does_not_exist_is_refused() -> None:
     with pytest.raises(ValueError, match="interleaved"):
         QKVRows(layout="interleaved", heads=2, head_dim=4)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("argument", ["heads", "head_dim", "kv_heads"])
+@pytest.mark.parametrize("wrong", ["4", 4.0, True, []])
+def test_what_is_no_number_of_heads_is_refused_by_its_name(argument: str, wrong: Any) -> None:
+    sizes: dict[str, Any] = {"heads": 4, "head_dim": 8, "kv_heads": 2, argument: wrong}
+    with pytest.raises(TypeError, match=f"^{argument} must be a whole number"):
+        QKVRows(layout=QKVLayout.GROUPED, **sizes)

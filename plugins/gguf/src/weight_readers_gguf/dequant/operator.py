@@ -26,16 +26,26 @@ def _shape_only(packed: torch.Tensor, ggml_type: int, dtype: torch.dtype) -> tor
     return packed.new_empty(shape, dtype=resolve_dtype(dtype, None))
 
 
-# The schema in words, since torch before 2.6 reads no postponed annotations. A second import replaces the first one's.
-dequantize = torch.library.custom_op(
-    "weight_readers_gguf::dequantize",
-    _dequantize,
-    mutates_args=(),
-    device_types=("cpu", "cuda"),
-    schema="(Tensor packed, int ggml_type, ScalarType dtype) -> Tensor",
-)
-"""``dequantize(packed, ggml_type, dtype)``: `weight_readers_gguf.dequant.dequantize` by its best backend.
+# A module that is loaded again keeps its names. Defining an operator anew would take it away from those who hold the
+# first one, and they would crash.
+if "_definition" not in globals():
+    # The schema in words, since torch before 2.6 reads no postponed annotations.
+    _definition = torch.library.custom_op(
+        "weight_readers_gguf::dequantize",
+        _dequantize,
+        mutates_args=(),
+        device_types=("cpu", "cuda"),
+        schema="(Tensor packed, int ggml_type, ScalarType dtype) -> Tensor",
+    )
+    _definition.register_fake(_shape_only)
 
-``packed`` is uint8 ``[..., row_bytes]``, ``ggml_type`` an id; the same as ``torch.ops.weight_readers_gguf.dequantize``.
-"""
-dequantize.register_fake(_shape_only)
+
+def dequantize(packed: torch.Tensor, ggml_type: int, dtype: torch.dtype) -> torch.Tensor:
+    """`weight_readers_gguf.dequant.dequantize` by its best backend, as an operator that tracers see.
+
+    ``packed`` is uint8 ``[..., row_bytes]``, ``ggml_type`` an id; the same as
+    ``torch.ops.weight_readers_gguf.dequantize``, which is looked up at each call: an import of another copy of this
+    module defines it anew.
+    """
+    found: torch.Tensor = torch.ops.weight_readers_gguf.dequantize(packed, ggml_type, dtype)
+    return found

@@ -34,6 +34,8 @@ def dequantize_rows(
 def _check(packed: Tensor, indices: Tensor) -> None:
     if packed.ndim != 2:
         raise ValueError(f"packed has shape {list(packed.shape)}; rows are taken of [rows, row_bytes]")
+    if not isinstance(indices, Tensor):
+        raise TypeError(f"indices must be a tensor of rows, not {type(indices).__name__}")
     if indices.dtype not in (torch.int32, torch.int64):
         raise TypeError(f"indices are of dtype {indices.dtype}; expected torch.int32 or torch.int64")
     if indices.device != packed.device:

@@ -53,6 +53,9 @@ class GGUFConfig:
         tied: Mapping[str, str] | None = None,
         workspace_bytes: int = DEFAULT_BYTES,
     ) -> None:
+        for name, value in (("packed_modules_mapping", packed_modules_mapping), ("tied", tied)):
+            if value is not None and not isinstance(value, Mapping):
+                raise TypeError(f"{name} must be a mapping from names of layers, or None, not {value!r}")
         self.files = tuple(header.path for header in checkpoint.headers)
         self.tensors = renamed(checkpoint.tensors.values(), rename)
         self.packed_modules_mapping = dict(FUSED if packed_modules_mapping is None else packed_modules_mapping)

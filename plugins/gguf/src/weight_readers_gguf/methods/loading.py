@@ -94,6 +94,8 @@ def _chosen(layout: Layout, shard: Shard) -> Sequence[Segment]:
 
 
 def _as_bytes(tensor: torch.Tensor, segments: Sequence[Segment], layout: Layout) -> torch.Tensor:
+    if not isinstance(tensor, torch.Tensor):
+        raise TypeError(f"layer {layout.prefix!r} is loaded from a tensor, not {type(tensor).__name__}")
     kind = segments[0].run.type
     wanted = kind.dtype or "uint8"
     found = str(tensor.dtype).removeprefix("torch.")

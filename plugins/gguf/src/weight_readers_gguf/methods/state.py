@@ -22,7 +22,7 @@ def check_description(layer: nn.Module, description: Mapping[str, Any]) -> None:
     """Refuse with `TargetMismatchError` bytes that were saved from a layer with another layout."""
     layout = layout_of(layer)
     wanted = _described(layout)
-    if dict(description) == wanted:
+    if isinstance(description, Mapping) and dict(description) == wanted:
         return
     raise TargetMismatchError(
         f"the saved bytes are not those of layer {layout.prefix!r}: it holds {_short(wanted)},"
@@ -40,7 +40,10 @@ def _part(run: Run) -> dict[str, Any]:
     return {"type": run.type.name, "ggml_type": run.type.id, "rows": run.rows, "row_bytes": run.row_bytes}
 
 
-def _short(description: Mapping[str, Any]) -> str:
-    parts = description.get("parts", [])
+def _short(description: object) -> str:
+    """The description in a few words, whatever it is: files can be damaged."""
+    if not isinstance(description, Mapping) or not isinstance(description.get("parts", []), list):
+        return f"{type(description).__name__} {description!r:.40}"
+    parts = [part for part in description.get("parts", []) if isinstance(part, Mapping)]
     types = "+".join(f"{part.get('type')}[{part.get('rows')} rows]" for part in parts) or "nothing known"
     return f"{types} {description.get('shape', '')}"

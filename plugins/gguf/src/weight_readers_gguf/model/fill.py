@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import torch
 
@@ -36,9 +36,11 @@ def fill(
     Raises TargetMismatchError for a tensor that is not the one the plan was made from, and for one the plan waits
     for in vain.
     """
+    if not isinstance(prepared, Prepared):
+        raise TypeError(f"prepared must be what prepare_module returned, not {type(prepared).__name__}")
     check_target(device, copy)
     awaited = {name for name in prepared.entries if prepared.wants(name)}
-    for name, tensor in weights:
+    for name, tensor in _pairs(weights):
         entry = prepared.entries.get(name)
         if entry is None:
             raise TargetMismatchError(
@@ -70,6 +72,22 @@ def check_target(device: object, copy: object) -> None:
             torch.device(device)
         except RuntimeError as error:
             raise ValueError(f"device {device!r} is none that torch knows: {error}") from error
+
+
+def _pairs(weights: object) -> Iterator[tuple[str, torch.Tensor]]:
+    """Names and tensors; TypeError for anything else."""
+    wanted = "weights must be pairs of a checkpoint name and a tensor, as a reader yields them"
+    if not isinstance(weights, Iterable):
+        raise TypeError(f"{wanted}, not {type(weights).__name__}")
+    for pair in weights:
+        if not isinstance(pair, tuple | list) or not _is_pair(*pair):
+            raise TypeError(f"{wanted}, and there is {pair!r:.80} among them")
+        name, tensor = pair
+        yield name, tensor
+
+
+def _is_pair(name: object = None, tensor: object = None, *more: object) -> bool:
+    return isinstance(name, str) and isinstance(tensor, torch.Tensor) and not more
 
 
 def _place(entry: Entry, slot: Slot, tensor: torch.Tensor, device: str | torch.device | None, copy: bool) -> None:

@@ -18,6 +18,11 @@ def reject_lora_on_packed_weights(module: nn.Module, is_target: Callable[[str], 
     parameters are looked at (``qweight`` and no ``weight``), so that placeholders of offloaded layers, of any shape
     and on any device, are enough. Raises TargetMismatchError naming the layers; nothing is read or written.
     """
+    if not isinstance(module, nn.Module) or not callable(is_target):
+        raise TypeError(
+            f"module must be a torch module and is_target a function, not {type(module).__name__}"
+            f" and {type(is_target).__name__}"
+        )
     held: dict[str, set[str]] = {}
     for name, _ in module.named_parameters(remove_duplicate=False):
         layer, _, parameter = name.rpartition(".")

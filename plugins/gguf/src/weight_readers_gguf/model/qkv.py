@@ -40,6 +40,10 @@ class QKVRows:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "layout", QKVLayout(self.layout))
+        for name in ("heads", "head_dim", "groups"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int):
+                raise TypeError(f"{'kv_heads' if name == 'groups' else name} must be a whole number, not {value!r}")
         if min(self.heads, self.head_dim, self.groups) < 1 or self.heads % self.groups:
             raise ValueError(
                 f"{self.heads} heads of {self.head_dim} rows in {self.groups} groups: numbers of at least 1, and heads"
