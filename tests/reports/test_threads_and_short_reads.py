@@ -32,7 +32,8 @@ from weight_readers import (
     TruncatedFileError,
     UnreadableFileError,
 )
-from weight_readers_threaded import direct, memory
+from weight_readers_files import memory
+from weight_readers_threaded import direct
 from weight_readers_threaded.cpus import DEFAULT_THREADS, cgroup_quota, default_threads
 from weight_readers_threaded.reader import ThreadedReader
 
