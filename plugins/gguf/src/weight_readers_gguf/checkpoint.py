@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from weight_readers.errors import CheckpointError, CheckpointProblems, DuplicateTensorError
 from weight_readers.reader import Files
 from weight_readers_files import natural_order
+from weight_readers_files.sets import common_folder
 from weight_readers_gguf.header import GGUFHeader, Metadata, scan_header
 from weight_readers_gguf.problems import Problems
 from weight_readers_gguf.sets import set_problems, split_of
@@ -123,17 +124,9 @@ def _under_one_name(tensor: GGUFTensor, other: GGUFTensor) -> CheckpointError:
 def _raise_any(problems: Problems, paths: Sequence[str], held: Sequence[Sequence[GGUFTensor]]) -> None:
     if not problems:
         return
-    folder = _common_folder(paths)
+    folder = common_folder(paths)
     try:
         CheckpointProblems.raise_any(problems.listed(folder), path=folder)
     except CheckpointError as error:
         error.partial = tuple(tensor.meta() for tensors in held for tensor in tensors)
         raise
-
-
-def _common_folder(paths: Sequence[str]) -> str:
-    try:
-        return os.path.commonpath([os.path.dirname(path) for path in paths]) or os.curdir
-    except ValueError:
-        # Relative and absolute paths mixed, or two drives.
-        return paths[0]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from weight_readers.errors import CheckpointError, UnknownDtypeError, UnsupportedDtypeError
-from weight_readers.reader import TensorMeta
+from weight_readers.reader import UNKNOWN, TensorMeta
 from weight_readers_gguf.header import GGUFHeader, TensorInfo
 from weight_readers_gguf.orig_shape import logical_shape
 from weight_readers_gguf.problems import Problems
@@ -155,7 +155,7 @@ def _delivery(type_: GGMLType | None, refused: str | None, unpackable: str | Non
 
 def _stored_dtype(delivery: Delivery, type_: GGMLType | None) -> str:
     if type_ is None or delivery is Delivery.REFUSED:
-        return "unknown"
+        return UNKNOWN
     return type_.dtype or ("uint8" if delivery is Delivery.PACKED else "float32")
 
 
