@@ -35,6 +35,8 @@ from weight_readers_loader.report import LoadReport
 from weight_readers_loader.resolve import Layout, resolve, scheme_of
 from weight_readers_loader.resolve.formats import format_by_name
 from weight_readers_loader.streams import Stream, Update, both, touched
+from weight_readers_loader.verifier import Verifier
+from weight_readers_loader.verifying import Verify, verifier_of
 from weight_readers_loader.wanted import KeyFilter, Wanted
 from weight_readers_loader.watch import Watch
 from weight_readers_loader.wording import some
@@ -156,6 +158,7 @@ class Checkpoint:
         self._restricted = checked.restricted
         self._chooser = chooser
         self._files = files
+        self._file_metas = checked.files
         self._opened = opened.seconds
 
     def iter_weights(
@@ -190,12 +193,14 @@ class Checkpoint:
         owned: bool = False,
         resolve_aliases: bool = False,
         touch: bool = False,
+        verify: Verify = False,
         show_progress: bool = False,
     ) -> dict[str, torch.Tensor]:
         """All wanted tensors by name; on the host and not ``owned`` they are views of the files where that is best.
 
         touch: read one byte of every page, so that a view's bytes are in memory and the report's time covers them.
         resolve_aliases: also give each of ``aliases`` its tensor, shared with the name it is stored under.
+        verify: as `load_into` has it; every byte is touched then.
         """
         flags(owned=owned, resolve_aliases=resolve_aliases, touch=touch, show_progress=show_progress)
         device = device_of(device)
@@ -205,11 +210,12 @@ class Checkpoint:
         with clock.phase("select"):
             reader, selection = self._chooser.pick(**wanted.needs(), device=device, owned=owned, kept_on_host=on_host)
         with Meter(clock) as meter, progress_bar(reader.info.name, wanted.nbytes, show=show_progress) as bar:
-            weights = self._files.read(reader, wanted, device, both(meter.update, bar.update))
+            verifier = self._verifier(verify, wanted, reader)
+            weights = self._files.read(reader, wanted, device, both(meter.update, bar.update), verifier)
             with closing(clock.waiting(touched(weights) if touch else weights)) as stream:
                 tensors = dict(stream)
         aliases = {n: s for n, s in self.aliases.items() if resolve_aliases and s in tensors}
-        self.report = self._report(selection, meter, wanted, aliases=aliases)
+        self.report = self._report(selection, meter, wanted, verifier, aliases=aliases)
         return tensors | {name: tensors[source] for name, source in aliases.items()}
 
     def load_into(
@@ -221,6 +227,7 @@ class Checkpoint:
         device: str | torch.device | None = None,
         owned: bool = False,
         resolve_aliases: bool = False,
+        verify: Verify = False,
         show_progress: bool = False,
     ) -> LoadReport:
         """Fill a module, or a mapping of tensors, after a two-way audit of names, shapes and dtypes.
@@ -232,6 +239,11 @@ class Checkpoint:
         strict: missing and unexpected names are an error; otherwise they are in the report.
         cast: convert where a dtype differs; otherwise that is an error. Packed weights are never converted.
         resolve_aliases: fill a missing name from the tensor that the files' metadata records for it.
+        verify: True, or the path of a manifest: hash the files from the bytes that arrive, beside the load, and raise
+            DigestMismatchError before it is over where one does not have its digest; what is in place by then is not
+            to be used. True takes the digests of the Hugging Face cache, and ValueError says where there is none.
+            Files are hashed whole: of a local one the rest is read besides (``verify_bytes`` of the report), of one
+            in a store it is refused. Files of which nothing is wanted are not looked at.
 
         Raises TargetMismatchError before anything is read or written, ValueError for a ``device`` that the target
         is not on, TiedWeightsError where two names of one parameter hold different values. Should reading fail
@@ -262,20 +274,31 @@ class Checkpoint:
                 into_targets=in_place,
             )
         with Meter(clock) as meter, progress_bar(reader.info.name, wanted.nbytes, show=show_progress) as bar:
-            self._place(placement, reader, wanted, where, both(meter.update, bar.update), clock)
-        self.report = self._report(selection, meter, wanted, **placement.remarks())
+            verifier = self._verifier(verify, wanted, reader)
+            self._place(placement, reader, wanted, where, both(meter.update, bar.update), clock, verifier)
+        self.report = self._report(selection, meter, wanted, verifier, **placement.remarks())
         return self.report
 
+    def _verifier(self, verify: Verify, wanted: Wanted, reader: WeightReader) -> Verifier | None:
+        return verifier_of(verify, self.layout, self._file_metas, wanted, reader)
+
     def _place(
-        self, placement: Placement, reader: WeightReader, wanted: Wanted, where: str, update: Update, clock: Clock
+        self,
+        placement: Placement,
+        reader: WeightReader,
+        wanted: Wanted,
+        where: str,
+        update: Update,
+        clock: Clock,
+        verifier: Verifier | None,
     ) -> None:
         """Straight into the target where the reader declares that and nothing is to be done on the way."""
         targets = placement.in_memory() if Feature.READ_INTO in reader.info.features else None
         if targets is not None and isinstance(reader, ReadsInto):
-            read = partial(self._files.read_into, reader, reader.info.name, wanted, targets, update)
+            read = partial(self._files.read_into, reader, reader.info.name, wanted, targets, update, verifier)
             placement.fill_by(partial(clock.run, "read", read))
             return
-        with closing(clock.waiting(self._files.read(reader, wanted, where, update))) as weights:
+        with closing(clock.waiting(self._files.read(reader, wanted, where, update, verifier))) as weights:
             placement.fill(weights)
 
     def get_tensor(self, name: str, *, device: str | torch.device = "cpu", owned: bool = False) -> torch.Tensor:
@@ -306,13 +329,17 @@ class Checkpoint:
         self._must_have(slices or ())
         return Wanted.of(self.tensors, key_filter, slices, restricted=self._restricted)
 
-    def _report(self, selection: Selection, meter: Meter, wanted: Wanted, **remarks: Any) -> LoadReport:
+    def _report(
+        self, selection: Selection, meter: Meter, wanted: Wanted, verifier: Verifier | None, **remarks: Any
+    ) -> LoadReport:
         return LoadReport(
             reference=self.reference,
             selection=selection,
             files=len(self.layout.files),
             notices=self.notices,
             dtypes=wanted.bytes_by_dtype(),
+            verified_files=verifier.files if verifier else 0,
+            verify_bytes=verifier.bytes_read if verifier else 0,
             skipped=(*self.layout.left_out, *wanted.skipped(self.tensors)),
             **meter.figures(),
             **remarks,

@@ -153,7 +153,13 @@ def verify(reference: str, strict: bool, sha256: bool, manifest: str | None, as_
 @click.option("--cast", is_flag=True, help="With --into: convert where dtypes differ.")
 @click.option("--partial", is_flag=True, help="With --into: let names be missing or unexpected.")
 @click.option("--aliases", is_flag=True, help="Also give tensors the other names that the files' metadata records.")
-@click.option("--sha256", is_flag=True, help="First compare the contents with their digests.")
+@click.option(
+    "--verify",
+    "--sha256",
+    "verify",
+    is_flag=True,
+    help="Compare what is read with the digests of --manifest, or the names of HF cache blobs.",
+)
 @options.manifest
 @options.report
 @click.option("--progress/--no-progress", default=True, help="Show progress on standard error.")

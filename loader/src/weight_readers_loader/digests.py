@@ -84,18 +84,24 @@ def verify(
 
 
 def _compare(file: LayoutFile, expected: Digest, on_bytes: Callable[[int], None] | None) -> None:
-    found = _sha256(file.path, on_bytes)
+    found = sha256_of(file.path, on_bytes)
     if found != expected.sha256:
-        raise DigestMismatchError(
-            "the content is not what it should be",
-            path=file.path,
-            expected=f"sha256 {expected.sha256} ({expected.source})",
-            found=f"sha256 {found}",
-            fix="Delete this file and download it again",
-        )
+        raise mismatch(file.path, expected, found)
 
 
-def _sha256(path: str, on_bytes: Callable[[int], None] | None) -> str:
+def mismatch(path: str, expected: Digest, found: str) -> DigestMismatchError:
+    """The error for a file whose digest was ``found`` to be another than the one it should have."""
+    return DigestMismatchError(
+        "the content is not what it should be",
+        path=path,
+        expected=f"sha256 {expected.sha256} ({expected.source})",
+        found=f"sha256 {found}",
+        fix="Delete this file and download it again",
+    )
+
+
+def sha256_of(path: str, on_bytes: Callable[[int], None] | None = None) -> str:
+    """Read the whole file. Raises UnreadableFileError."""
     digest = hashlib.sha256()
     buffer = memoryview(bytearray(_CHUNK_BYTES))
     try:

@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 
 import torch
 
-from weight_readers import PluginContractError, ReadsInto, ReadStats, WeightReader
+from weight_readers import CheckpointError, Order, PluginContractError, ReadsInto, ReadStats, WeightReader
 from weight_readers_loader.contract import kept_contract
-from weight_readers_loader.streams import Stream, Totals, Update, by_file, delivered
+from weight_readers_loader.streams import Stream, Totals, Update, both, by_file, delivered
+from weight_readers_loader.verifier import Verifier
 from weight_readers_loader.wanted import Wanted
 from weight_readers_loader.watch import Watch
 
@@ -23,12 +25,26 @@ class CheckpointFiles:
     watch: Watch
     on_file: Callable[[str], None] | None = None
 
-    def read(self, reader: WeightReader, wanted: Wanted, device: str, on_progress: Update | None = None) -> Stream:
-        """Yield what is wanted, in the reader's order. Raises FileChangedError, and what `delivered` raises."""
+    def read(
+        self,
+        reader: WeightReader,
+        wanted: Wanted,
+        device: str,
+        on_progress: Update | None = None,
+        verifier: Verifier | None = None,
+    ) -> Stream:
+        """Yield what is wanted, in the reader's order. Raises FileChangedError, and what `delivered` raises.
+
+        With ``verifier`` the end of it comes only once all digests are right: DigestMismatchError is raised before.
+        """
         totals = Totals(on_progress, wanted.nbytes)
-        for files, part in wanted.split(self.groups):
-            yield from self._read(reader, files, part, device, totals)
-            totals.next_group(ReadStats(tensors=len(part.tensors), bytes_read=part.nbytes))
+        with verifier or nullcontext():
+            for files, part in wanted.split(self.groups):
+                weights = self._read(reader, files, part, device, totals)
+                yield from verifier.stream(weights, part.tensors) if verifier else weights
+                totals.next_group(ReadStats(tensors=len(part.tensors), bytes_read=part.nbytes))
+            if verifier:
+                verifier.finish()
 
     def read_into(
         self,
@@ -37,23 +53,45 @@ class CheckpointFiles:
         wanted: Wanted,
         targets: Mapping[str, torch.Tensor],
         on_progress: Update | None = None,
+        verifier: Verifier | None = None,
     ) -> None:
         """Let the reader fill ``targets``, by checkpoint name, for all that is wanted.
 
-        Raises FileChangedError, and PluginContractError where the reader (``name``) did not fill them all.
+        Raises FileChangedError, PluginContractError where the reader (``name``) did not fill them all, and
+        DigestMismatchError with all names as ``written``.
         """
         totals = Totals(on_progress, wanted.nbytes)
-        for files, part in wanted.split(self.groups):
-            paths = dict.fromkeys(meta.file for meta in part.tensors.values())
-            for path in paths:
-                self._opened(path)
-            with kept_contract(name):
-                stats = reader.read_into(files, {n: targets[n] for n in part.tensors}, on_progress=totals.update)
-            if stats.tensors != len(part.tensors):
-                breach = f"filled {stats.tensors} of {len(part.tensors)} tensors"
-                raise PluginContractError(f"reader {name!r} {breach}", name=name, code="broken")
-            self.watch.check_contents(paths)
-            totals.next_group(stats)
+        with verifier or nullcontext():
+            for files, part in wanted.split(self.groups):
+                self._read_into(reader, name, files, part, targets, totals, verifier)
+            if verifier:
+                with _all_written(wanted):
+                    verifier.finish()
+
+    def _read_into(
+        self,
+        reader: ReadsInto,
+        name: str,
+        files: Sequence[str],
+        part: Wanted,
+        targets: Mapping[str, torch.Tensor],
+        totals: Totals,
+        verifier: Verifier | None,
+    ) -> None:
+        paths = dict.fromkeys(meta.file for meta in part.tensors.values())
+        for path in paths:
+            self._opened(path)
+        arrived = verifier.following(part.in_file_order(files), targets) if verifier else _ignore
+        in_order = isinstance(reader, WeightReader) and reader.info.order is Order.FILE_OFFSET
+        update = both(totals.update, arrived) if verifier and in_order else totals.update
+        with kept_contract(name):
+            stats = reader.read_into(files, {n: targets[n] for n in part.tensors}, on_progress=update)
+        if stats.tensors != len(part.tensors):
+            breach = f"filled {stats.tensors} of {len(part.tensors)} tensors"
+            raise PluginContractError(f"reader {name!r} {breach}", name=name, code="broken")
+        arrived(stats)
+        self.watch.check_contents(paths)
+        totals.next_group(stats)
 
     def _read(self, reader: WeightReader, files: Sequence[str], part: Wanted, device: str, totals: Totals) -> Stream:
         paths = dict.fromkeys(meta.file for meta in part.tensors.values())
@@ -79,3 +117,16 @@ class CheckpointFiles:
         self.watch.check(path)
         if self.on_file is not None:
             self.on_file(path)
+
+
+def _ignore(stats: ReadStats) -> None:
+    pass
+
+
+@contextmanager
+def _all_written(wanted: Wanted) -> Iterator[None]:
+    try:
+        yield
+    except CheckpointError as error:
+        error.written = tuple(wanted.tensors)
+        raise

@@ -81,6 +81,12 @@ class Wanted:
             if names:
                 yield files, self._part(names)
 
+    def in_file_order(self, files: Sequence[str]) -> list[str]:
+        """The names as readers of order `FILE_OFFSET` take them."""
+        place = {path: number for number, path in enumerate(files)}
+        metas = self.tensors.values()
+        return [m.name for m in sorted(metas, key=lambda m: (place[m.file], m.offset, m.nbytes))]
+
     def _part(self, names: Iterable[str]) -> Wanted:
         tensors = {name: self.tensors[name] for name in names}
         slices = {name: part for name, part in self.slices.items() if name in tensors}
