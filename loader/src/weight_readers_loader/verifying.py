@@ -34,12 +34,12 @@ def verifier_of(
         return None
     delivered = _delivered(wanted)
     digests = references(layout.files, None if verify is True else verify)
-    by_path = {file.path: digests.get(file.name) for file in layout.files if file.path in delivered}
-    if unknown := [path for path, digest in by_path.items() if digest is None]:
+    read = [file for file in layout.files if file.path in delivered]
+    if unknown := [file.name for file in read if file.name not in digests]:
         fix = "Pass a manifest with their digests, as sha256sum writes it, or load without verification"
         raise ValueError(f"no digest to verify {some(unknown)} against. {fix}")
     pieces = {file.path: pieces_of(file, delivered[file.path]) for file in files if file.path in delivered}
-    known = {path: digest for path, digest in by_path.items() if digest is not None}
+    known = {file.path: digests[file.name] for file in read}
     if layout.scheme == "file":
         return Verifier(known, pieces, _file, again=sha256_of)
     return Verifier(known, pieces, _store(reader, files, pieces))
