@@ -30,9 +30,9 @@ from weight_readers_loader.lazy import LazyTensor
 from weight_readers_loader.placement import Placement
 from weight_readers_loader.preflight import Preflight, preflight
 from weight_readers_loader.progress import progress_bar
+from weight_readers_loader.remote import headers_of
 from weight_readers_loader.report import LoadReport, Meter
-from weight_readers_loader.resolve import Layout, resolve, scheme_of
-from weight_readers_loader.resolve.formats import format_by_name
+from weight_readers_loader.resolve import Layout, format_named_by, resolve, scheme_of
 from weight_readers_loader.streams import Stream, Update, both, touched
 from weight_readers_loader.wanted import KeyFilter, Wanted
 from weight_readers_loader.watch import Watch
@@ -56,11 +56,14 @@ def open_checkpoint(
     num_weight_load_threads: int | None = None,
     environment: Environment | None = None,
     on_file: Callable[[str], None] | None = None,
+    show_progress: bool = False,
 ) -> Checkpoint:
     """Resolve ``reference``, check all its headers, and return a `Checkpoint` ready to be read.
 
-    reference: a folder, an index file, or a single weight file, here (``~`` is expanded) or in an object store
-        (``s3://bucket/folder``) that an installed reader lists.
+    reference: a folder, an index file, or a single weight file, here (``~`` is expanded), in an object store
+        (``s3://bucket/folder``) that an installed reader lists, or on the Hugging Face Hub (``owner/name``,
+        ``owner/name@revision``, ``owner/name:Q4_K_M``, ``hf://owner/name/path``): there what cannot be read is
+        refused first, and then the chosen files are downloaded into the cache of huggingface_hub.
     reader: ask for a reader by name; otherwise core's policy picks one for each operation.
     subfolder: the component of a model that has several in folders of their own, as diffusers saves pipelines.
     variant: ``fp16`` of ``model.fp16.safetensors``. Asked for and not there is an error.
@@ -77,11 +80,13 @@ def open_checkpoint(
         threads; by default 4, or fewer where the process has fewer CPUs to itself. Other readers go on without.
     environment: facts about the machine for the policy.
     on_file: called with a file's path when its first tensor is handed out.
+    show_progress: bars of downloads, on a terminal.
 
     Raises `CheckpointError` for whatever is wrong with the files (all problems at once, before any tensor is
     read), and core's selection errors where no reader fits.
     """
     _check_open(reader, strict, reader_options, environment, on_file)
+    flags(show_progress=show_progress)
     instance("engine", engine, Mapping, "a mapping of what the engine was asked for", or_none=True)
     settings = thread_settings(enable_multithread_weight_load, num_weight_load_threads)
     options = with_dequantize(reader_options, dequantize)
@@ -94,7 +99,7 @@ def open_checkpoint(
         engine=engine,
         environment=environment,
     )
-    if engine and (form := use_format or format_by_name(os.fspath(reference))):
+    if engine and (form := use_format or format_named_by(reference)):
         choosing(format=form, scheme=scheme_of(reference)).require()
     layout = resolve(
         reference,
@@ -106,11 +111,22 @@ def open_checkpoint(
         world_size=world_size,
     )
     chooser = choosing(format=layout.format, scheme=layout.scheme)
+    layout = _brought(layout, chooser, show_progress)
     watch = Watch(layout.paths)
     first, selection = chooser.pick()
     checked = preflight(layout, first, strict=selection.strict)
     files = CheckpointFiles(groups=checked.groups, watch=watch, on_file=on_file)
     return Checkpoint(os.fspath(reference), layout, checked, chooser, selection, files)
+
+
+def _brought(layout: Layout, chooser: Chooser, show_progress: bool) -> Layout:
+    """The layout on this machine. What would be refused afterwards is refused before anything is downloaded."""
+    if layout.remote is None:
+        return layout
+    chooser.require()
+    if layout.unindexed and chooser.explain().strict:
+        preflight(layout, headers_of(layout, chooser.pick()[0]), strict=True)
+    return layout.brought(show_progress=show_progress)
 
 
 def _check_open(reader: object, strict: object, options: object, environment: object, on_file: object) -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from weight_readers import BadIndexError, CheckpointError, DigestMismatchError, UnreadableFileError
 from weight_readers_loader.resolve import LayoutFile
+from weight_readers_loader.resolve.hub.cache import delete_both
 
 _CHUNK_BYTES = 8 << 20
 _SUM_LINE = re.compile(r"(?P<escaped>\\?)(?P<digest>[0-9a-fA-F]{64})[ \t]+\*?(?P<name>.+)")
@@ -91,7 +92,7 @@ def _compare(file: LayoutFile, expected: Digest, on_bytes: Callable[[int], None]
             path=file.path,
             expected=f"sha256 {expected.sha256} ({expected.source})",
             found=f"sha256 {found}",
-            fix="Delete this file and download it again",
+            fix=delete_both(file.path) or "Delete this file and download it again",
         )
 
 

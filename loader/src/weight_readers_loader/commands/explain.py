@@ -17,6 +17,7 @@ from weight_readers import (
 from weight_readers_loader.chooser import Chooser
 from weight_readers_loader.commands.output import errors
 from weight_readers_loader.preflight import preflight
+from weight_readers_loader.remote import HEADER_FIRST, headers_of
 from weight_readers_loader.resolve import Layout
 from weight_readers_loader.wanted import Wanted
 from weight_readers_loader.wording import counted
@@ -32,7 +33,8 @@ class Explained:
     def lines(self, reference: str) -> list[str]:
         files = counted(len(self.layout.files), "file")
         lines = [f"{reference}: {self.layout.format}, {files}", self.selection.explain()]
-        lines += [f"  {self.layout.scheme} {name}: {value}" for name, value in self.layout.place.items()]
+        scheme = "" if self.layout.scheme == "file" else f"{self.layout.scheme} "
+        lines += [f"  {scheme}{name}: {value}" for name, value in self.layout.place.items()]
         return lines + ([f"notice: {self.doubt}"] if self.doubt else [])
 
     def to_json(self) -> dict[str, Any]:
@@ -75,11 +77,17 @@ def _needs(
     layout: Layout, key_filter: Callable[[str], bool] | None, options: Mapping[str, Any]
 ) -> tuple[Mapping[str, Any], str | None]:
     """What the headers ask of a reader; less where they cannot be read, and then why."""
+    if layout.remote is not None and layout.format not in HEADER_FIRST:
+        return _without_headers(key_filter), f"the headers of {layout.format} files are read after the download"
     try:
         reader = select_weight_reader(format=layout.format, schemes=frozenset({layout.scheme}), options=dict(options))
-        checked = preflight(layout, reader, strict=False)
+        checked = preflight(layout, headers_of(layout, reader), strict=False)
     except (CheckpointError, NoSuitableReaderError) as error:
-        wanted = Wanted(tensors={}, whole=key_filter is None)
-        needs = {name: value for name, value in wanted.needs().items() if name != "bytes_wanted"}
+        needs = _without_headers(key_filter)
         return needs, None if isinstance(error, NoSuitableReaderError) else f"a load would end with: {error}"
     return Wanted.of(checked.tensors, key_filter, restricted=checked.restricted).needs(), None
+
+
+def _without_headers(key_filter: Callable[[str], bool] | None) -> Mapping[str, Any]:
+    wanted = Wanted(tensors={}, whole=key_filter is None)
+    return {name: value for name, value in wanted.needs().items() if name != "bytes_wanted"}

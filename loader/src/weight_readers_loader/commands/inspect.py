@@ -9,6 +9,7 @@ from typing import Any
 
 from weight_readers import CheckpointError, FileMeta, TensorMeta, select_weight_reader
 from weight_readers_loader.preflight import preflight
+from weight_readers_loader.remote import headers_of
 from weight_readers_loader.resolve import Layout
 
 
@@ -48,7 +49,7 @@ def inspect(layout: Layout) -> Inspected:
     """List the tensors of a layout. Raises only where no reader fits; what is wrong with the files is in ``error``."""
     reader = select_weight_reader(format=layout.format, schemes=frozenset({layout.scheme}))
     try:
-        checked = preflight(layout, reader, strict=False)
+        checked = preflight(layout, headers_of(layout, reader), strict=False)
     except CheckpointError as error:
         return Inspected(layout=layout, tensors=error.partial, notices=layout.notices, error=error)
     return Inspected(

@@ -45,6 +45,7 @@ def load(
         enable_multithread_weight_load=enable_multithread_weight_load,
         num_weight_load_threads=num_weight_load_threads,
         on_file=on_file,
+        show_progress=progress,
         **layout_arguments,
     )
     if sha256 or manifest is not None:
