@@ -229,9 +229,7 @@ def only_loopback(monkeypatch: pytest.MonkeyPatch, endpoint: str, cache: str, *,
     from huggingface_hub import constants
 
     monkeypatch.setattr(constants, "ENDPOINT", endpoint)
-    monkeypatch.setattr(
-        constants, "HUGGINGFACE_CO_URL_TEMPLATE", endpoint + "/{repo_id}/resolve/{revision}/{filename}"
-    )
+    monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", endpoint + "/{repo_id}/resolve/{revision}/{filename}")
     monkeypatch.setattr(constants, "HF_HUB_CACHE", cache)
     monkeypatch.setattr(constants, "HF_TOKEN_PATH", f"{cache}/no-token")
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", offline)

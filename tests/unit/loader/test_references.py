@@ -88,8 +88,8 @@ def test_what_lies_in_a_repository_is_taken_apart(text: str, parts: tuple[str | 
         "hf://a/b.git",
         "hf://a/b@/c",
         "hf://-a/b",
-    ]
-    + [f"hf://a/{'b' * 100}"],
+        f"hf://a/{'b' * 100}",
+    ],
 )
 def test_an_hf_url_that_names_no_model_is_refused_without_a_request(text: str) -> None:
     with pytest.raises(CheckpointNotFoundError, match="names no model on the Hub"):
