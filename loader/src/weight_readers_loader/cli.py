@@ -155,6 +155,7 @@ def verify(reference: str, strict: bool, sha256: bool, manifest: str | None, as_
 @click.option("--aliases", is_flag=True, help="Also give tensors the other names that the files' metadata records.")
 @click.option("--sha256", is_flag=True, help="First compare the contents with their digests.")
 @options.manifest
+@options.report
 @click.option("--progress/--no-progress", default=True, help="Show progress on standard error.")
 @options.as_json
 @click.pass_context
@@ -165,6 +166,7 @@ def load(context: click.Context, **given: Any) -> None:
     --into and --then name a callable of an installed module, or of one in the current folder.
     """
     options.check_load(given)
+    report_file = options.report_file(given.pop("report"))
     reader_options = options.reader_options(given.pop("options"))
     key_filter = options.key_filter(given.pop("patterns"))
     from weight_readers_loader.commands.supervise import supervise
@@ -186,6 +188,8 @@ def load(context: click.Context, **given: Any) -> None:
         enable_multithread_weight_load=not given.pop("disable_multithread_weight_load"),
         **given,
     )
+    if report_file is not None:
+        report_file.write(report.to_json())
     result = None if then is None else then(filled)
     if as_json:
         output.as_json(True, {"report": report.to_json(), "result": None if result is None else str(result)})

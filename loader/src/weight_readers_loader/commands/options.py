@@ -15,6 +15,8 @@ from typing import Any
 
 import click
 
+from weight_readers_loader.commands.report_file import ReportFile
+
 F = Callable[..., Any]
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
@@ -22,6 +24,8 @@ reference = click.argument("reference", metavar="REF")
 manifest = click.option(
     "--manifest", type=click.Path(exists=True), help="Digests: a file of sha256sum, or a folder of git-lfs pointers."
 )
+
+report = click.option("--report", metavar="FILE", help="Write the report to this file too, as JSON.")
 
 
 strict = click.option("--strict", is_flag=True, help="No fallback, and nothing that the index does not name.")
@@ -82,6 +86,14 @@ def check_load(given: Mapping[str, Any]) -> None:
             raise click.UsageError(message)
     check_ranks(given)
     check_threads(given)
+
+
+def report_file(path: str | None) -> ReportFile | None:
+    """Raises BadParameter where nothing can be written at ``path``."""
+    try:
+        return None if path is None else ReportFile(path)
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        raise click.BadParameter(f"cannot write {path}: {error}", param_hint="--report") from error
 
 
 def check_threads(given: Mapping[str, Any]) -> None:
