@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 import os
 import sys
 import traceback
@@ -14,6 +13,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 import click
+
+from weight_readers_loader.commands.config import FLAGS
 
 F = Callable[..., Any]
 
@@ -48,21 +49,9 @@ def which_files(command: F) -> F:
 def which_reader(command: F) -> F:
     """What is asked of the reader."""
     for option in (
-        click.option("--reader", help="Ask for a reader by name."),
-        click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the reader."),
-        click.option(
-            "--dequantize",
-            type=click.Choice(["bf16", "fp16", "fp32", "bfloat16", "float16", "float32"]),
-            help="Numbers of this dtype for quantized weights.  [default: packed, as stored]",
-        ),
+        *FLAGS,
         click.option("--filter", "patterns", multiple=True, metavar="GLOB", help="Only tensors whose names match."),
-        click.option("--device", help="Where tensors go.  [default: cpu]"),
         click.option("--owned", is_flag=True, help="Tensors that do not depend on the files."),
-        click.option(
-            "--num-weight-load-threads", type=click.IntRange(1, 1024), help="Threads, for a reader that has any."
-        ),
-        click.option("--disable-multithread-weight-load", is_flag=True, help="Read with one thread."),
-        strict,
     ):
         command = option(command)
     return command
@@ -81,13 +70,6 @@ def check_load(given: Mapping[str, Any]) -> None:
         if broken:
             raise click.UsageError(message)
     check_ranks(given)
-    check_threads(given)
-
-
-def check_threads(given: Mapping[str, Any]) -> None:
-    """Refuse one thread and several at once. Raises UsageError."""
-    if given["disable_multithread_weight_load"] and given["num_weight_load_threads"] not in (None, 1):
-        raise click.UsageError("--num-weight-load-threads and --disable-multithread-weight-load exclude each other")
 
 
 def check_ranks(given: Mapping[str, Any]) -> None:
@@ -116,22 +98,6 @@ def check_device(device: str | None) -> None:
 
 def key_filter(patterns: Sequence[str]) -> Callable[[str], bool] | None:
     return (lambda name: any(fnmatchcase(name, pattern) for pattern in patterns)) if patterns else None
-
-
-def reader_options(pairs: Sequence[str]) -> dict[str, Any]:
-    """``name=value``, the value as JSON where it is JSON (true, 4), as text otherwise."""
-    given: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise click.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint="--option")
-        if name in given:
-            raise click.BadParameter(f"{name!r} is given twice", param_hint="--option")
-        try:
-            given[name] = json.loads(value)
-        except json.JSONDecodeError:
-            given[name] = value
-    return given
 
 
 def imported(target: str | None, option: str) -> Callable[..., Any] | None:
