@@ -31,10 +31,11 @@ from weight_readers_loader.config.asked import asked
 from weight_readers_loader.config.names import check_reader_options, warn_of_engine_keys
 from weight_readers_loader.files import CheckpointFiles
 from weight_readers_loader.lazy import LazyTensor
+from weight_readers_loader.meter import Clock, Meter
 from weight_readers_loader.placement import Placement
 from weight_readers_loader.preflight import Preflight, preflight
 from weight_readers_loader.progress import progress_bar
-from weight_readers_loader.report import LoadReport, Meter
+from weight_readers_loader.report import LoadReport
 from weight_readers_loader.resolve import Layout, resolve, scheme_of
 from weight_readers_loader.resolve.formats import format_by_name
 from weight_readers_loader.streams import Stream, Update, both, touched
@@ -108,21 +109,25 @@ def open_checkpoint(
     choosing = partial(Chooser, **wishes, engine=engine, environment=environment)
     if engine and (form := use_format or format_by_name(os.fspath(reference))):
         choosing(format=form, scheme=scheme_of(reference)).require()
-    layout = resolve(
-        reference,
-        reader_options=wishes["options"],
-        subfolder=subfolder,
-        variant=variant,
-        use_format=use_format,
-        rank=rank,
-        world_size=world_size,
-    )
+    clock = Clock()
+    with clock.phase("resolve"):
+        layout = resolve(
+            reference,
+            reader_options=wishes["options"],
+            subfolder=subfolder,
+            variant=variant,
+            use_format=use_format,
+            rank=rank,
+            world_size=world_size,
+        )
     chooser = choosing(format=layout.format, scheme=layout.scheme)
     watch = Watch(layout.paths)
-    first, selection = chooser.pick()
-    checked = preflight(layout, first, strict=selection.strict)
+    with clock.phase("select"):
+        first, selection = chooser.pick()
+    with clock.phase("headers"):
+        checked = preflight(layout, first, strict=selection.strict)
     files = CheckpointFiles(groups=checked.groups, watch=watch, on_file=on_file)
-    return Checkpoint(os.fspath(reference), layout, checked, chooser, selection, files, layers)
+    return Checkpoint(os.fspath(reference), layout, checked, chooser, selection, files, clock, layers)
 
 
 def _check_open(reader: object, strict: object, options: object, environment: object, on_file: object) -> None:
@@ -150,6 +155,7 @@ class Checkpoint:
         chooser: Chooser,
         selection: Selection,
         files: CheckpointFiles,
+        opened: Clock,
         config: LayeredConfig | None = None,
     ) -> None:
         self.reference = reference
@@ -164,6 +170,7 @@ class Checkpoint:
         self._restricted = checked.restricted
         self._chooser = chooser
         self._files = files
+        self._opened = opened.seconds
 
     def iter_weights(
         self,
@@ -209,13 +216,15 @@ class Checkpoint:
         device = device_of(self._device(device, "cpu"))
         wanted = self._wanted(key_filter, slices)
         on_host = device.split(":")[0] == "cpu"
-        reader, selection = self._chooser.pick(**wanted.needs(), device=device, owned=owned, kept_on_host=on_host)
-        with Meter() as meter, progress_bar(reader.info.name, wanted.nbytes, show=show_progress) as bar:
+        clock = Clock(self._opened)
+        with clock.phase("select"):
+            reader, selection = self._chooser.pick(**wanted.needs(), device=device, owned=owned, kept_on_host=on_host)
+        with Meter(clock) as meter, progress_bar(reader.info.name, wanted.nbytes, show=show_progress) as bar:
             weights = self._files.read(reader, wanted, device, both(meter.update, bar.update))
-            with closing(touched(weights) if touch else weights) as stream:
+            with closing(clock.waiting(touched(weights) if touch else weights)) as stream:
                 tensors = dict(stream)
         aliases = {n: s for n, s in self.aliases.items() if resolve_aliases and s in tensors}
-        self.report = self._report(selection, meter, aliases=aliases)
+        self.report = self._report(selection, meter, wanted, aliases=aliases)
         return tensors | {name: tensors[source] for name, source in aliases.items()}
 
     def load_into(
@@ -259,25 +268,30 @@ class Checkpoint:
         in_place = placement.all_in_place
         placement.check_tied(lambda names: self.iter_weights(key_filter=names.__contains__))
         wanted = self._wanted(placement.wants if placement.skips_some else None)
-        reader, selection = self._chooser.pick(
-            **wanted.needs(),
-            device=where,
-            owned=owned,
-            kept_on_host=not in_place and where.split(":")[0] == "cpu",
-            into_targets=in_place,
-        )
-        with Meter() as meter, progress_bar(reader.info.name, wanted.nbytes, show=show_progress) as bar:
-            self._place(placement, reader, wanted, where, both(meter.update, bar.update))
-        self.report = self._report(selection, meter, **placement.remarks())
+        clock = Clock(self._opened)
+        with clock.phase("select"):
+            reader, selection = self._chooser.pick(
+                **wanted.needs(),
+                device=where,
+                owned=owned,
+                kept_on_host=not in_place and where.split(":")[0] == "cpu",
+                into_targets=in_place,
+            )
+        with Meter(clock) as meter, progress_bar(reader.info.name, wanted.nbytes, show=show_progress) as bar:
+            self._place(placement, reader, wanted, where, both(meter.update, bar.update), clock)
+        self.report = self._report(selection, meter, wanted, **placement.remarks())
         return self.report
 
-    def _place(self, placement: Placement, reader: WeightReader, wanted: Wanted, where: str, update: Update) -> None:
+    def _place(
+        self, placement: Placement, reader: WeightReader, wanted: Wanted, where: str, update: Update, clock: Clock
+    ) -> None:
         """Straight into the target where the reader declares that and nothing is to be done on the way."""
         targets = placement.in_memory() if Feature.READ_INTO in reader.info.features else None
         if targets is not None and isinstance(reader, ReadsInto):
-            placement.fill_by(partial(self._files.read_into, reader, reader.info.name, wanted, targets, update))
+            read = partial(self._files.read_into, reader, reader.info.name, wanted, targets, update)
+            placement.fill_by(partial(clock.run, "read", read))
             return
-        with closing(self._files.read(reader, wanted, where, update)) as weights:
+        with closing(clock.waiting(self._files.read(reader, wanted, where, update))) as weights:
             placement.fill(weights)
 
     def _device(self, given: str | torch.device | None, default: str | None = None) -> str | torch.device | None:
@@ -312,12 +326,14 @@ class Checkpoint:
         self._must_have(slices or ())
         return Wanted.of(self.tensors, key_filter, slices, restricted=self._restricted)
 
-    def _report(self, selection: Selection, meter: Meter, **remarks: Any) -> LoadReport:
+    def _report(self, selection: Selection, meter: Meter, wanted: Wanted, **remarks: Any) -> LoadReport:
         return LoadReport(
             reference=self.reference,
             selection=selection,
             files=len(self.layout.files),
             notices=self.notices,
+            dtypes=wanted.bytes_by_dtype(),
+            skipped=(*self.layout.left_out, *wanted.skipped(self.tensors)),
             **meter.figures(),
             **remarks,
         )

@@ -150,6 +150,7 @@ def verify(reference: str, strict: bool, sha256: bool, manifest: str | None, as_
 @click.option("--aliases", is_flag=True, help="Also give tensors the other names that the files' metadata records.")
 @click.option("--sha256", is_flag=True, help="First compare the contents with their digests.")
 @options.manifest
+@options.report
 @click.option("--progress/--no-progress", default=True, help="Show progress on standard error.")
 @options.as_json
 @click.pass_context
@@ -161,6 +162,7 @@ def load(context: click.Context, **given: Any) -> None:
     """
     options.check_load(given)
     config = flags.config_of(given)
+    report_file = options.report_file(given.pop("report"))
     key_filter = options.key_filter(given.pop("patterns"))
     from weight_readers_loader.commands.supervise import supervise
 
@@ -180,6 +182,8 @@ def load(context: click.Context, **given: Any) -> None:
         on_file=note,
         **given,
     )
+    if report_file is not None:
+        report_file.write(report.to_json())
     result = None if then is None else then(filled)
     if as_json:
         output.as_json(True, {"report": report.to_json(), "result": None if result is None else str(result)})

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from weight_readers_loader.commands.config import FLAGS
+from weight_readers_loader.commands.report_file import ReportFile
 
 F = Callable[..., Any]
 
@@ -23,6 +24,8 @@ reference = click.argument("reference", metavar="REF")
 manifest = click.option(
     "--manifest", type=click.Path(exists=True), help="Digests: a file of sha256sum, or a folder of git-lfs pointers."
 )
+
+report = click.option("--report", metavar="FILE", help="Write the report to this file too, as JSON.")
 
 
 strict = click.option("--strict", is_flag=True, help="No fallback, and nothing that the index does not name.")
@@ -70,6 +73,14 @@ def check_load(given: Mapping[str, Any]) -> None:
         if broken:
             raise click.UsageError(message)
     check_ranks(given)
+
+
+def report_file(path: str | None) -> ReportFile | None:
+    """Raises BadParameter where nothing can be written at ``path``."""
+    try:
+        return None if path is None else ReportFile(path)
+    except (OSError, ValueError) as error:  # ValueError: a name that no file can have
+        raise click.BadParameter(f"cannot write {path}: {error}", param_hint="--report") from error
 
 
 def check_ranks(given: Mapping[str, Any]) -> None:
