@@ -61,6 +61,7 @@ def open_checkpoint(
     num_weight_load_threads: int | None = None,
     config: LayeredConfig | LoadConfig | str | os.PathLike[str] | None = None,
     environment: Environment | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
     on_file: Callable[[str], None] | None = None,
 ) -> Checkpoint:
     """Resolve ``reference``, check all its headers, and return a `Checkpoint` ready to be read.
@@ -86,6 +87,8 @@ def open_checkpoint(
     config: what is to count where these arguments are None: a `LoadConfig`, layers of them (`layered`), or a file. By
         default the environment, and the file that WEIGHT_READERS_CONFIG names.
     environment: facts about the machine for the policy.
+    cache_dir: where copies of stored files go whose format no reader reads in their store (GGUF in S3), by default
+        ``weight-readers`` below the user's cache folder. Headers and what is asked for are copied, and kept there.
     on_file: called with a file's path when its first tensor is handed out.
 
     Raises `ConfigError` for an option that nobody has, is ill-typed or excludes another one, before any file is looked
@@ -102,6 +105,7 @@ def open_checkpoint(
         num_weight_load_threads=num_weight_load_threads,
         dequantize=dequantize,
         reader_options=reader_options,
+        cache_dir=None if cache_dir is None else os.fspath(cache_dir),
     )
     check_reader_options(layers)
     warn_of_engine_keys(engine)

@@ -79,6 +79,9 @@ class LoadConfig(BaseModel):
     dequantize: Literal["float32", "bfloat16", "float16", "fp32", "bf16", "fp16"] | None = Field(
         None, description="Numbers of this dtype for what the files hold in quantized blocks."
     )
+    cache_dir: Text | None = Field(
+        None, description="Where copies of stored files go whose format no reader reads in their store."
+    )
     reader_options: Mapping[str, Any] | None = Field(
         None, description="Constructor options of the reader; only readers that have them are considered."
     )

@@ -10,23 +10,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from weight_readers import FileVersion, UnreadableFileError
+from weight_readers import CheckpointError, FileVersion, UnreadableFileError
 from weight_readers_loader.wording import size
 
-VARIABLE = "WEIGHT_READERS_CACHE"
 _ROOM_LEFT = 64 << 20
 """Bytes of the file system that are left alone."""
-FIX = f"Name another folder: cache_dir= (--cache-dir), or {VARIABLE}"
+FIX = "Name another folder: cache_dir= (--cache-dir), or WEIGHT_READERS_CACHE_DIR"
 
 
 def cache_folder(given: str | os.PathLike[str] | None = None) -> Path:
-    """``given``, else WEIGHT_READERS_CACHE, else ``weight-readers`` where caches lie: XDG_CACHE_HOME or ~/.cache."""
+    """``given``, else ``weight-readers`` where caches lie: in XDG_CACHE_HOME, or in ~/.cache."""
     if given is not None:
-        if not isinstance(given, (str, os.PathLike)) or not os.fspath(given):
-            raise ValueError(f"cache_dir must be the path of a folder, not {given!r}")
         return Path(given).expanduser()
-    if named := os.environ.get(VARIABLE):
-        return Path(named).expanduser()
     base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(base).expanduser() / "weight-readers"
 
@@ -51,7 +46,7 @@ def refused_by_disk(path: Path, uri: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if isinstance(error, UnreadableFileError):
+        if isinstance(error, CheckpointError):
             raise
         found = f"{error.strerror or error}: {error.filename or path}"
         raise UnreadableFileError("the local copy cannot be kept", path=uri, found=found, fix=FIX) from error

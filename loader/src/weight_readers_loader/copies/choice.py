@@ -9,6 +9,7 @@ from typing import Any
 
 import weight_readers
 from weight_readers import Feature, FetchesRanges, PluginContractError, ReaderInfo, WeightReader, select_weight_reader
+from weight_readers_loader.config.refusals import of_options
 from weight_readers_loader.copies.cache import cache_folder
 from weight_readers_loader.copies.reader import CopiesReader
 
@@ -20,7 +21,12 @@ class Fetched:
     """
 
     def __init__(
-        self, form: str, scheme: str, fetcher: ReaderInfo, options: Mapping[str, Any], cache_dir: str | os.PathLike[str] | None
+        self,
+        form: str,
+        scheme: str,
+        fetcher: ReaderInfo,
+        options: Mapping[str, Any],
+        cache_dir: str | os.PathLike[str] | None,
     ) -> None:
         self.cache = cache_folder(cache_dir)
         self._form = form
@@ -29,9 +35,9 @@ class Fetched:
         self._options = {name: value for name, value in options.items() if name in fetcher.options}
         self._fetcher: FetchesRanges | None = None
 
-    def left(self, options: Mapping[str, Any], known: frozenset[str]) -> dict[str, Any]:
-        """The options for the reader of the copies: all but those that only the fetching one has."""
-        return {name: value for name, value in options.items() if name not in self._options or name in known}
+    def left(self, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options for the reader of the copies: all that the fetching one does not have."""
+        return {name: value for name, value in options.items() if name not in self._options}
 
     def reading(self, reader: WeightReader) -> WeightReader:
         """``reader`` over the copies."""
@@ -41,16 +47,14 @@ class Fetched:
 
     def _made(self) -> FetchesRanges:
         if self._fetcher is None:
-            made = select_weight_reader(
-                requested=self._info.name,
-                schemes=frozenset({self._scheme}),
-                needs=frozenset({Feature.FETCHES}),
-                options=self._options,
-                strict=True,
-            )
+            need: dict[str, Any] = {"schemes": frozenset({self._scheme}), "needs": frozenset({Feature.FETCHES})}
+            with of_options(self._options):
+                made = select_weight_reader(requested=self._info.name, options=self._options, strict=True, **need)
             if not isinstance(made, FetchesRanges):
                 breach = "declares that it fetches and has no version and fetch"
-                raise PluginContractError(f"reader {made.info.name!r} {breach}", name=made.info.name, reason=breach, code="broken")
+                raise PluginContractError(
+                    f"reader {made.info.name!r} {breach}", name=made.info.name, reason=breach, code="broken"
+                )
             self._fetcher = made
         return self._fetcher
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -106,8 +106,10 @@ class CopiesReader:
     ) -> Iterator[tuple[str, torch.Tensor]]:
         with self._holding(wanted, told.arrived) as (local, names), names.restored():
             weights = read(local, told.read)
-            with closing(weights) if hasattr(weights, "close") else ExitStack():
+            try:
                 yield from weights
+            finally:
+                _close(weights)
 
     def _all(self, path: str) -> list[Span]:
         return [(0, self._version(path).nbytes)]
@@ -131,16 +133,17 @@ class CopiesReader:
 
         Whatever else is wrong with them is wrong with the file too.
         """
-        with self._holding({path: [(0, count)]}) as ((local,), _), refused_by_disk(self._cache, path):
-            with tempfile.TemporaryDirectory(dir=self._cache) as folder:
-                start = Path(folder) / Path(local).name
-                with open(local, "rb") as source:
-                    start.write_bytes(source.read(count))
-                try:
-                    self._reader.read_meta([start])
-                except CheckpointError as error:
-                    cut = [each for each in error.problems if isinstance(each, TruncatedFileError)]
-                    return all(each.tensor is not None for each in cut)
+        with ExitStack() as stack:
+            (local,), _ = stack.enter_context(self._holding({path: [(0, count)]}))
+            stack.enter_context(refused_by_disk(self._cache, path))
+            start = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=self._cache))) / Path(local).name
+            with open(local, "rb") as source:
+                start.write_bytes(source.read(count))
+            try:
+                self._reader.read_meta([start])
+            except CheckpointError as error:
+                cut = [each for each in error.problems if isinstance(each, TruncatedFileError)]
+                return all(each.tensor is not None for each in cut)
         return True
 
     # --- copies -------------------------------------------------------------------------------------------

@@ -17,9 +17,7 @@ from weight_readers_runai.streamer import StreamerError
 Write = Callable[[int, memoryview], None]
 
 
-def fetch(
-    source: Source, path: str, ranges: Iterable[Range], write: Write, *, limit: int, timeout: float
-) -> None:
+def fetch(source: Source, path: str, ranges: Iterable[Range], write: Write, *, limit: int, timeout: float) -> None:
     """Give ``write`` the bytes of ``ranges``, in any order; at most ``limit`` are held meanwhile, and two blocks."""
     plan = FilePlan(path, None, [*_blocks(coalesce(ranges))], partial=True)
     if not plan.wanted:
