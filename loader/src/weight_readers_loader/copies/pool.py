@@ -49,11 +49,12 @@ class Pool:
         with self._fetching():
             if (found := self._ready(wanted)) is not None:
                 return found
-            slot = self._emptiest_need(wanted)
+            slot = self._least_lacking(wanted)
             try:
-                missing = spans.total(slot.lacks(wanted))
-                require_room(self._folder, missing, self._uri)
-                _log.info("fetching %d bytes of %s to %s", missing, self._uri, slot.path)
+                require_room(self._folder, spans.total(slot.lacks(wanted)), self._uri)
+                for other in self._slots():
+                    slot.adopt(other, wanted)
+                _log.info("fetching %d bytes of %s", spans.total(slot.lacks(wanted)), self._uri)
                 slot.fetch(self._fetcher, wanted, arrived)
             except BaseException:
                 slot.release()
@@ -72,7 +73,7 @@ class Pool:
                 slot.release()
         return None
 
-    def _emptiest_need(self, wanted: Sequence[Span]) -> Slot:
+    def _least_lacking(self, wanted: Sequence[Span]) -> Slot:
         """The free copy that lacks least, taken; a new one where all are in use."""
         slots = self._slots()
         for slot in sorted(slots, key=lambda each: spans.total(each.lacks(wanted))):

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -20,6 +21,7 @@ from weight_readers_loader.copies.spans import Span
 
 BATCH_BYTES = 256 << 20
 """Fetched between two looks at the stored file. What an interruption loses is at most this."""
+_COPY_BYTES = 8 << 20
 
 Arrived = Callable[[int], None]
 """Told of bytes as they arrive."""
@@ -64,36 +66,61 @@ class Slot:
     def release(self) -> None:
         self._lock.release()
 
+    def adopt(self, other: Slot, wanted: Sequence[Span]) -> None:
+        """Take what is missing of ``wanted`` from another copy, which may be in use: what it has stays as it is."""
+        missing = self.lacks(wanted)
+        held = spans.without(missing, other.lacks(missing))
+        if not held:
+            return
+        with self._opened() as target, other.path.open("rb", buffering=0) as source:
+            for begin, end in held:
+                while begin < end:
+                    data = os.pread(source.fileno(), min(end - begin, _COPY_BYTES), begin)
+                    if not data:
+                        return
+                    begin += _write_all(target, memoryview(data), begin)
+            self._arrived(target, held)
+
     def fetch(self, fetcher: FetchesRanges, wanted: Sequence[Span], arrived: Arrived) -> None:
         """Get what is missing of ``wanted``; raises what the fetcher does, and OSError of the file system.
 
         Each batch counts as arrived when the stored file was found unchanged after it, and when it is on the disk.
         """
-        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            present = self.present
-            if not present:
-                os.ftruncate(descriptor, 0)
-            os.ftruncate(descriptor, self._version.nbytes)
+        with self._opened() as descriptor:
 
             def write(offset: int, data: memoryview) -> None:
-                count = len(data)
-                while data:
-                    done = os.pwrite(descriptor, data, offset)
-                    data, offset = data[done:], offset + done
-                arrived(count)
+                arrived(_write_all(descriptor, data, offset))
 
-            for batch in spans.batches(spans.without(wanted, present), BATCH_BYTES):
+            for batch in spans.batches(self.lacks(wanted), BATCH_BYTES):
                 ranges = [(begin, end - begin) for begin, end in batch]
                 fetcher.fetch(self._uri, ranges, write, version=self._version)
-                os.fsync(descriptor)
-                present = spans.union([*present, *batch])
-                self._write_record(present)
+                self._arrived(descriptor, batch)
+
+    @contextmanager
+    def _opened(self) -> Iterator[int]:
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if not self.present:
+                os.ftruncate(descriptor, 0)
+                self._write_record([])
+            os.ftruncate(descriptor, self._version.nbytes)
+            yield descriptor
         finally:
             os.close(descriptor)
+
+    def _arrived(self, descriptor: int, new: Sequence[Span]) -> None:
+        os.fsync(descriptor)
+        self._write_record(spans.union([*self.present, *new]))
 
     def _write_record(self, present: Sequence[Span]) -> None:
         document = {"uri": self._uri, "nbytes": self._version.nbytes, "tag": self._version.tag, "arrived": present}
         new = self._record.with_suffix(".new")
         new.write_text(json.dumps(document))
         new.replace(self._record)
+
+
+def _write_all(descriptor: int, data: memoryview, offset: int) -> int:
+    done = 0
+    while done < len(data):
+        done += os.pwrite(descriptor, data[done:], offset + done)
+    return done
