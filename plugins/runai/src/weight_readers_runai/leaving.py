@@ -35,17 +35,22 @@ def watch(memory: object) -> None:
             atexit.register(_at_exit)
 
 
-def end(library: Any, handle: Any, memory: object, patience: float) -> None:
-    """End a session, waiting at most ``patience`` seconds for its reads; they end by themselves then."""
+def end(library: Any, handle: Any, memory: object, patience: float) -> bool:
+    """End a session, waiting at most ``patience`` seconds for its reads; they end by themselves then.
+
+    Returns whether they have ended: until then the library may write to ``memory``.
+    """
     if memory and sys.is_finalizing():  # No thread starts any more.
         _leave_without_destructors(memory)
-    elif memory:
-        # Joined by nobody: the interpreter would wait for one that is not a daemon.
-        ending = threading.Thread(target=_end, args=(library, handle, memory), name=_NAME, daemon=True)
-        ending.start()
-        ending.join(patience)
-    else:
+        return False
+    if not memory:
         _end(library, handle, memory)
+        return True
+    # Joined by nobody: the interpreter would wait for one that is not a daemon.
+    ending = threading.Thread(target=_end, args=(library, handle, memory), name=_NAME, daemon=True)
+    ending.start()
+    ending.join(patience)
+    return not ending.is_alive()
 
 
 def is_ending() -> bool:

@@ -19,7 +19,7 @@ from weight_readers_runai.uris import Uri
 OK = 0
 _WAKE_SECONDS = 0.2
 """A signal is heard between two waits: Python's handlers run when the native call has returned."""
-_CLOSE_SECONDS = 5.0
+CLOSE_SECONDS = 5.0
 """How long closing waits for reads under way. A server that never answers holds the library for longer (`leaving`)."""
 
 
@@ -117,12 +117,16 @@ class Streamer:
         said = self._library.runai_response_str(code)
         return said.decode(errors="replace") if isinstance(said, bytes) else str(said)
 
-    def close(self, *, patience: float = _CLOSE_SECONDS) -> None:
-        """End the session. Reads under way are waited for, ``patience`` seconds long, and end by themselves then."""
+    def close(self, *, patience: float = CLOSE_SECONDS) -> bool:
+        """End the session. Reads under way are waited for, ``patience`` seconds long, and end by themselves then.
+
+        Returns whether they have ended: until then the library may write to the memory that it was given.
+        """
         handle, self._handle = self._handle, None
         self._restore()
-        if handle is not None and os.getpid() == self._pid:  # in a forked child, the library's threads are not there
-            leaving.end(self._library, handle, self._memory, patience)
+        if handle is None or os.getpid() != self._pid:  # in a forked child, the library's threads are not there
+            return True
+        return leaving.end(self._library, handle, self._memory, patience)
 
     def _restore(self) -> None:
         environment, self._environment = self._environment, None  # type: ignore[assignment]
