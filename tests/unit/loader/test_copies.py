@@ -201,6 +201,10 @@ DAMAGED = {
     "cut in the tensors": (TruncatedFileError, lambda data: data[: 3 * MIB]),
     "cut in the header": (TruncatedFileError, lambda data: data[:100]),
     "another version": (HeaderError, lambda data: data[:4] + b"\x63" + data[5:]),
+    "a length beyond the file": (
+        TruncatedFileError,
+        lambda data: data.replace(b"\4" + bytes(7) + b"tiny", b"\4\1\1\1\1\0\0\0tiny"),
+    ),
     "a type out of range": (CheckpointError, lambda data: data.replace(b"general.architecture\x08", b"general.x" * 2)),
 }
 

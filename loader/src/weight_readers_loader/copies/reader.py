@@ -38,6 +38,7 @@ HEADER_FIRST = frozenset({"gguf"})
 """Formats whose files begin with a header that says where everything else lies. Of others the whole file is fetched."""
 FIRST_BYTES = 1 << 20
 _GROWTH = 4
+_COPY_BYTES = 8 << 20
 
 
 class CopiesReader:
@@ -131,20 +132,25 @@ class CopiesReader:
     def _holds_header(self, path: str, count: int) -> bool:
         """Whether the first ``count`` bytes, taken for a file, break off within a tensor and not before.
 
-        Whatever else is wrong with them is wrong with the file too.
+        Whatever else is wrong with them is wrong with the file too, and so is a length that leads out of the whole
+        file: where the copy has holes there are zeros, which lead nowhere.
         """
         with ExitStack() as stack:
             (local,), _ = stack.enter_context(self._holding({path: [(0, count)]}))
+            if self._breaks_off(local):
+                return True
             stack.enter_context(refused_by_disk(self._cache, path))
             start = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=self._cache))) / Path(local).name
-            with open(local, "rb") as source:
-                start.write_bytes(source.read(count))
-            try:
-                self._reader.read_meta([start])
-            except CheckpointError as error:
-                cut = [each for each in error.problems if isinstance(each, TruncatedFileError)]
-                return all(each.tensor is not None for each in cut)
-        return True
+            _copy_start(Path(local), start, count)
+            return not self._breaks_off(str(start))
+
+    def _breaks_off(self, local: str) -> bool:
+        """Whether the file at ``local`` ends before its tensors begin."""
+        try:
+            self._reader.read_meta([local])
+        except CheckpointError as error:
+            return any(isinstance(each, TruncatedFileError) and each.tensor is None for each in error.problems)
+        return False
 
     # --- copies -------------------------------------------------------------------------------------------
 
@@ -213,3 +219,10 @@ def _close(weights: object) -> None:
     close = getattr(weights, "close", None)
     if close is not None:
         close()
+
+
+def _copy_start(source: Path, target: Path, count: int) -> None:
+    with source.open("rb") as read, target.open("wb") as write:
+        while count and (data := read.read(min(count, _COPY_BYTES))):
+            write.write(data)
+            count -= len(data)
