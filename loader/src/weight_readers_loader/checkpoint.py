@@ -170,9 +170,11 @@ class Checkpoint:
         """
         flags(owned=owned)
         device = device_of(device)
-        wanted = self._wanted(key_filter, slices)
-        reader, _ = self._chooser.pick(**wanted.needs(), device=device, owned=owned)
-        return self._files.read(reader, wanted, device)
+        return self._reading(self._wanted(key_filter, slices), device, owned=owned)[0]
+
+    def _reading(self, wanted: Wanted, device: str, *, owned: bool) -> tuple[Stream, Selection]:
+        reader, selection = self._chooser.pick(**wanted.needs(), device=device, owned=owned)
+        return self._files.read(reader, wanted, device), selection
 
     def state_dict(
         self,
@@ -239,10 +241,21 @@ class Checkpoint:
             strict=strict,
             cast=cast,
         )
+        return self._load(placement, device=device, owned=owned, show_progress=show_progress)
+
+    def _load(
+        self,
+        placement: Placement,
+        *,
+        device: str | None,
+        owned: bool,
+        show_progress: bool,
+        tell: Update = lambda stats: None,
+    ) -> LoadReport:
         where = device_of(placement.where(device))
         in_place = placement.all_in_place
         placement.check_tied(lambda names: self.iter_weights(key_filter=names.__contains__))
-        wanted = self._wanted(placement.wants if placement.skips_some else None)
+        wanted = self._wanted(placement.wants if placement.skips_some else None, placement.slices)
         reader, selection = self._chooser.pick(
             **wanted.needs(),
             device=where,
@@ -251,7 +264,7 @@ class Checkpoint:
             into_targets=in_place,
         )
         with Meter() as meter, progress_bar(reader.info.name, wanted.nbytes, show=show_progress) as bar:
-            self._place(placement, reader, wanted, where, both(meter.update, bar.update))
+            self._place(placement, reader, wanted, where, both(both(meter.update, bar.update), tell))
         self.report = self._report(selection, meter, **placement.remarks())
         return self.report
 

@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from weight_readers import CheckpointError, TensorMeta, TiedWeightsError
+from weight_readers import CheckpointError, TensorMeta, TensorSlice, TiedWeightsError
 from weight_readers_loader.audit import audit
+from weight_readers_loader.distributed.cuts import Cuts
 from weight_readers_loader.targets import (
     may_share_elements,
     meta_buffers,
@@ -27,7 +28,7 @@ class Placement:
     """One load: the audited plan, and how it is carried out.
 
     Tensors that exist are written in place as they come. Those on the meta device are replaced all together at
-    the end, so that a load that fails leaves them as they were.
+    the end, so that a load that fails leaves them as they were; ``agreed`` is called before that, and may raise.
     """
 
     def __init__(
@@ -39,8 +40,10 @@ class Placement:
         resolve_aliases: bool,
         strict: bool,
         cast: bool,
+        agreed: Callable[[], None] = lambda: None,
     ) -> None:
         self._tensors = tensors
+        self._agreed = agreed
         self._targets = targets_of(target)
         self._tied = tied_groups(self._targets)
         self._groups = {name: group for group in self._tied for name in group}
@@ -55,6 +58,17 @@ class Placement:
             strict=strict,
             cast=cast,
         )
+        self._cuts = Cuts.of({s: self._targets[names[0]] for s, names in self._plan.assignments.items()}, tensors)
+
+    @property
+    def slices(self) -> Mapping[str, TensorSlice]:
+        """What to read of tensors of which this rank holds a part."""
+        return self._cuts.slices
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tensors of the checkpoint that go somewhere."""
+        return tuple(self._plan.assignments)
 
     @property
     def skips_some(self) -> bool:
@@ -112,7 +126,7 @@ class Placement:
         """
         targets = {source: self._targets[names[0]] for source, names in self._plan.assignments.items()}
         one_each = len({target.identity for target in targets.values()}) == len(targets)
-        if not self.all_in_place or self._plan.cast or self._overlapping or not one_each:
+        if not self.all_in_place or self._plan.cast or self._overlapping or not one_each or self._cuts.rest:
             return None
         return {source: target.tensor for source, target in targets.items()}
 
@@ -130,23 +144,28 @@ class Placement:
             for name in others:
                 if self._targets[name].identity != self._targets[first].identity:
                     self._targets[name].write(self._targets[first].tensor)
+        self._agreed()
 
-    def fill(self, weights: Weights) -> None:
+    def fill(self, weights: Weights, *, whole: bool = False) -> None:
         """Write or replace every target. A CheckpointError on the way says in ``written`` what was written.
+
+        ``whole`` says that the weights come whole, also those of which this rank holds a part.
 
         Raises TiedWeightsError where targets that overlap in memory cannot all hold what the checkpoint has.
         """
         written: dict[str, torch.Tensor | None] = {}
         replacements: dict[str, torch.Tensor] = {}
         try:
-            for source, tensor in weights:
+            for source, read in weights:
                 names = self._plan.assignments[source]
+                tensor = self._cuts.apply(source, read, whole=whole)
                 for name in names:
                     if not self._targets[name].is_meta:
                         self._targets[name].write(tensor)
                         written[name] = tensor if name in self._overlapping else None
                 replacements |= self._replacements([n for n in names if self._targets[n].is_meta], tensor)
             self._check_overlaps(written)
+            self._agreed()
         except CheckpointError as error:
             error.written = tuple(written)
             raise
