@@ -31,11 +31,13 @@ from weight_readers.capabilities import (
     Writes,
 )
 from weight_readers.errors import (
+    AdapterError,
     AmbiguousCheckpointError,
     BadIndexError,
     CheckpointError,
     CheckpointNotFoundError,
     CheckpointProblems,
+    ConfigError,
     DigestMismatchError,
     DistributedError,
     DuplicateReaderError,
@@ -92,6 +94,7 @@ from weight_readers.selection import Candidate, Selection
 __all__ = [
     "API_VERSION",
     "Accepted",
+    "AdapterError",
     "Alignment",
     "AmbiguousCheckpointError",
     "BadIndexError",
@@ -100,6 +103,7 @@ __all__ = [
     "CheckpointMeta",
     "CheckpointNotFoundError",
     "CheckpointProblems",
+    "ConfigError",
     "Declined",
     "DigestMismatchError",
     "DistributedError",

@@ -24,13 +24,18 @@ from weight_readers import (
     WeightReader,
 )
 from weight_readers_loader.arguments import device_of, flags, function, instance, named_device, slices_by_name
-from weight_readers_loader.chooser import Chooser, thread_settings, with_dequantize
+from weight_readers_loader.chooser import Chooser
+from weight_readers_loader.config import LayeredConfig, LoadConfig
+from weight_readers_loader.config.arguments import configured
+from weight_readers_loader.config.asked import asked
+from weight_readers_loader.config.names import check_reader_options, warn_of_engine_keys
 from weight_readers_loader.files import CheckpointFiles
 from weight_readers_loader.lazy import LazyTensor
+from weight_readers_loader.meter import Clock, Meter
 from weight_readers_loader.placement import Placement
 from weight_readers_loader.preflight import Preflight, preflight
 from weight_readers_loader.progress import progress_bar
-from weight_readers_loader.report import LoadReport, Meter
+from weight_readers_loader.report import LoadReport
 from weight_readers_loader.resolve import Layout, resolve, scheme_of
 from weight_readers_loader.resolve.formats import format_by_name
 from weight_readers_loader.streams import Stream, Update, both, touched
@@ -52,8 +57,9 @@ def open_checkpoint(
     reader_options: Mapping[str, Any] | None = None,
     dequantize: str | None = None,
     engine: Mapping[str, Any] | None = None,
-    enable_multithread_weight_load: bool = True,
+    enable_multithread_weight_load: bool | None = None,
     num_weight_load_threads: int | None = None,
+    config: LayeredConfig | LoadConfig | str | os.PathLike[str] | None = None,
     environment: Environment | None = None,
     on_file: Callable[[str], None] | None = None,
 ) -> Checkpoint:
@@ -72,45 +78,56 @@ def open_checkpoint(
     dequantize: ``float32``, ``bfloat16`` or ``float16``: yield numbers of this dtype for what the files hold in
         quantized blocks; by default those are yielded packed, as they are stored.
     engine: what the engine was asked for (``quantization``, ``lora``, ``fsdp``, …): readers of weights that cannot
-        be combined with it decline, where the reference names the format before any file is looked at.
+        be combined with it decline, where the reference names the format before any file is looked at. A key that
+        looks like a misspelling of one that a reader knows is warned of.
     enable_multithread_weight_load, num_weight_load_threads: how many threads read, where the picked reader has
         threads; by default 4, or fewer where the process has fewer CPUs to itself. Other readers go on without.
+        False reaches a sequential reader.
+    config: what is to count where these arguments are None: a `LoadConfig`, layers of them (`layered`), or a file. By
+        default the environment, and the file that WEIGHT_READERS_CONFIG names.
     environment: facts about the machine for the policy.
     on_file: called with a file's path when its first tensor is handed out.
 
-    Raises `CheckpointError` for whatever is wrong with the files (all problems at once, before any tensor is
+    Raises `ConfigError` for an option that nobody has, is ill-typed or excludes another one, before any file is looked
+    at; `CheckpointError` for whatever is wrong with the files (all problems at once, before any tensor is
     read), and core's selection errors where no reader fits.
     """
     _check_open(reader, strict, reader_options, environment, on_file)
     instance("engine", engine, Mapping, "a mapping of what the engine was asked for", or_none=True)
-    settings = thread_settings(enable_multithread_weight_load, num_weight_load_threads)
-    options = with_dequantize(reader_options, dequantize)
-    choosing = partial(
-        Chooser,
+    layers = configured(
+        config,
         reader=reader,
         strict=strict,
-        options=options,
-        settings=settings,
-        engine=engine,
-        environment=environment,
+        enable_multithread_weight_load=enable_multithread_weight_load,
+        num_weight_load_threads=num_weight_load_threads,
+        dequantize=dequantize,
+        reader_options=reader_options,
     )
+    check_reader_options(layers)
+    warn_of_engine_keys(engine)
+    wishes = asked(layers)
+    choosing = partial(Chooser, **wishes, engine=engine, environment=environment)
     if engine and (form := use_format or format_by_name(os.fspath(reference))):
         choosing(format=form, scheme=scheme_of(reference)).require()
-    layout = resolve(
-        reference,
-        reader_options=reader_options,
-        subfolder=subfolder,
-        variant=variant,
-        use_format=use_format,
-        rank=rank,
-        world_size=world_size,
-    )
+    clock = Clock()
+    with clock.phase("resolve"):
+        layout = resolve(
+            reference,
+            reader_options=wishes["options"],
+            subfolder=subfolder,
+            variant=variant,
+            use_format=use_format,
+            rank=rank,
+            world_size=world_size,
+        )
     chooser = choosing(format=layout.format, scheme=layout.scheme)
     watch = Watch(layout.paths)
-    first, selection = chooser.pick()
-    checked = preflight(layout, first, strict=selection.strict)
+    with clock.phase("select"):
+        first, selection = chooser.pick()
+    with clock.phase("headers"):
+        checked = preflight(layout, first, strict=selection.strict)
     files = CheckpointFiles(groups=checked.groups, watch=watch, on_file=on_file)
-    return Checkpoint(os.fspath(reference), layout, checked, chooser, selection, files)
+    return Checkpoint(os.fspath(reference), layout, checked, chooser, selection, files, clock, layers)
 
 
 def _check_open(reader: object, strict: object, options: object, environment: object, on_file: object) -> None:
@@ -125,9 +142,9 @@ class Checkpoint:
     """One checkpoint, checked and ready. Nothing is read until a method asks for tensors.
 
     ``tensors`` maps each name to its `TensorMeta`; ``aliases`` are names recorded in the files' metadata for
-    tensors that are stored under another name; ``notices`` say what a person should know. ``selection`` is that of
-    the reader that checked the headers, and ``report`` the `LoadReport` of the latest `state_dict` or `load_into`,
-    with a selection of its own.
+    tensors that are stored under another name; ``notices`` say what a person should know. ``config`` is how it is
+    loaded, with the source of each value. ``selection`` is that of the reader that checked the headers, and
+    ``report`` the `LoadReport` of the latest `state_dict` or `load_into`, with a selection of its own.
     """
 
     def __init__(
@@ -138,6 +155,8 @@ class Checkpoint:
         chooser: Chooser,
         selection: Selection,
         files: CheckpointFiles,
+        opened: Clock,
+        config: LayeredConfig | None = None,
     ) -> None:
         self.reference = reference
         self.layout = layout
@@ -146,21 +165,24 @@ class Checkpoint:
         self.metadata = {file.path: file.metadata for file in checked.files}
         self.notices = checked.notices
         self.selection = selection
+        self.config = config or LayeredConfig()
         self.report: LoadReport | None = None
         self._restricted = checked.restricted
         self._chooser = chooser
         self._files = files
+        self._opened = opened.seconds
 
     def iter_weights(
         self,
         *,
-        device: str | torch.device = "cpu",
+        device: str | torch.device | None = None,
         key_filter: KeyFilter | None = None,
         slices: Mapping[str, TensorSlice] | None = None,
         owned: bool = False,
     ) -> Stream:
         """Yield ``(name, tensor)`` in the reader's declared order, each valid after the next one is taken.
 
+        device: by default that of ``config``, or else the host.
         key_filter: called once with each name; what it declines is never read.
         slices: the part wanted of a tensor, by name, in elements of its logical shape.
         owned: tensors that do not depend on the files, even if somebody writes to those later.
@@ -169,7 +191,7 @@ class Checkpoint:
         longer the one that was opened.
         """
         flags(owned=owned)
-        device = device_of(device)
+        device = device_of(self._device(device, "cpu"))
         return self._reading(self._wanted(key_filter, slices), device, owned=owned)[0]
 
     def _reading(self, wanted: Wanted, device: str, *, owned: bool) -> tuple[Stream, Selection]:
@@ -179,7 +201,7 @@ class Checkpoint:
     def state_dict(
         self,
         *,
-        device: str | torch.device = "cpu",
+        device: str | torch.device | None = None,
         key_filter: KeyFilter | None = None,
         slices: Mapping[str, TensorSlice] | None = None,
         owned: bool = False,
@@ -193,16 +215,18 @@ class Checkpoint:
         resolve_aliases: also give each of ``aliases`` its tensor, shared with the name it is stored under.
         """
         flags(owned=owned, resolve_aliases=resolve_aliases, touch=touch, show_progress=show_progress)
-        device = device_of(device)
+        device = device_of(self._device(device, "cpu"))
         wanted = self._wanted(key_filter, slices)
         on_host = device.split(":")[0] == "cpu"
-        reader, selection = self._chooser.pick(**wanted.needs(), device=device, owned=owned, kept_on_host=on_host)
-        with Meter() as meter, progress_bar(reader.info.name, wanted.nbytes, show=show_progress) as bar:
+        clock = Clock(self._opened)
+        with clock.phase("select"):
+            reader, selection = self._chooser.pick(**wanted.needs(), device=device, owned=owned, kept_on_host=on_host)
+        with Meter(clock) as meter, progress_bar(reader.info.name, wanted.nbytes, show=show_progress) as bar:
             weights = self._files.read(reader, wanted, device, both(meter.update, bar.update))
-            with closing(touched(weights) if touch else weights) as stream:
+            with closing(clock.waiting(touched(weights) if touch else weights)) as stream:
                 tensors = dict(stream)
         aliases = {n: s for n, s in self.aliases.items() if resolve_aliases and s in tensors}
-        self.report = self._report(selection, meter, aliases=aliases)
+        self.report = self._report(selection, meter, wanted, aliases=aliases)
         return tensors | {name: tensors[source] for name, source in aliases.items()}
 
     def load_into(
@@ -232,6 +256,7 @@ class Checkpoint:
         untouched.
         """
         flags(strict=strict, cast=cast, owned=owned, resolve_aliases=resolve_aliases, show_progress=show_progress)
+        device = self._device(device)
         device = None if device is None else named_device(device)
         placement = Placement(
             target,
@@ -256,28 +281,37 @@ class Checkpoint:
         in_place = placement.all_in_place
         placement.check_tied(lambda names: self.iter_weights(key_filter=names.__contains__))
         wanted = self._wanted(placement.wants if placement.skips_some else None, placement.slices)
-        reader, selection = self._chooser.pick(
-            **wanted.needs(),
-            device=where,
-            owned=owned,
-            kept_on_host=not in_place and where.split(":")[0] == "cpu",
-            into_targets=in_place,
-        )
-        with Meter() as meter, progress_bar(reader.info.name, wanted.nbytes, show=show_progress) as bar:
-            self._place(placement, reader, wanted, where, both(both(meter.update, bar.update), tell))
-        self.report = self._report(selection, meter, **placement.remarks())
+        clock = Clock(self._opened)
+        with clock.phase("select"):
+            reader, selection = self._chooser.pick(
+                **wanted.needs(),
+                device=where,
+                owned=owned,
+                kept_on_host=not in_place and where.split(":")[0] == "cpu",
+                into_targets=in_place,
+            )
+        with Meter(clock) as meter, progress_bar(reader.info.name, wanted.nbytes, show=show_progress) as bar:
+            self._place(placement, reader, wanted, where, both(both(meter.update, bar.update), tell), clock)
+        self.report = self._report(selection, meter, wanted, **placement.remarks())
         return self.report
 
-    def _place(self, placement: Placement, reader: WeightReader, wanted: Wanted, where: str, update: Update) -> None:
+    def _place(
+        self, placement: Placement, reader: WeightReader, wanted: Wanted, where: str, update: Update, clock: Clock
+    ) -> None:
         """Straight into the target where the reader declares that and nothing is to be done on the way."""
         targets = placement.in_memory() if Feature.READ_INTO in reader.info.features else None
         if targets is not None and isinstance(reader, ReadsInto):
-            placement.fill_by(partial(self._files.read_into, reader, reader.info.name, wanted, targets, update))
+            read = partial(self._files.read_into, reader, reader.info.name, wanted, targets, update)
+            placement.fill_by(partial(clock.run, "read", read))
             return
-        with closing(self._files.read(reader, wanted, where, update)) as weights:
+        with closing(clock.waiting(self._files.read(reader, wanted, where, update))) as weights:
             placement.fill(weights)
 
-    def get_tensor(self, name: str, *, device: str | torch.device = "cpu", owned: bool = False) -> torch.Tensor:
+    def _device(self, given: str | torch.device | None, default: str | None = None) -> str | torch.device | None:
+        configured: str | None = self.config.value("device")
+        return given if given is not None else configured if configured is not None else default
+
+    def get_tensor(self, name: str, *, device: str | torch.device | None = None, owned: bool = False) -> torch.Tensor:
         """One tensor. Raises MissingTensorError for a name that is not there."""
         instance("name", name, str, "a str")
         self._must_have([name])
@@ -305,12 +339,14 @@ class Checkpoint:
         self._must_have(slices or ())
         return Wanted.of(self.tensors, key_filter, slices, restricted=self._restricted)
 
-    def _report(self, selection: Selection, meter: Meter, **remarks: Any) -> LoadReport:
+    def _report(self, selection: Selection, meter: Meter, wanted: Wanted, **remarks: Any) -> LoadReport:
         return LoadReport(
             reference=self.reference,
             selection=selection,
             files=len(self.layout.files),
             notices=self.notices,
+            dtypes=wanted.bytes_by_dtype(),
+            skipped=(*self.layout.left_out, *wanted.skipped(self.tensors)),
             **meter.figures(),
             **remarks,
         )

@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from weight_readers import Feature, TensorMeta, TensorSlice
+from weight_readers_loader.wording import counted, size
 
 KeyFilter = Callable[[str], bool]
 
@@ -43,6 +44,23 @@ class Wanted:
     @property
     def nbytes(self) -> int:
         return sum(_nbytes(meta, self.slices.get(name)) for name, meta in self.tensors.items())
+
+    def bytes_by_dtype(self) -> dict[str, int]:
+        """Bytes wanted by the files' own words for dtypes, most first."""
+        sums: Counter[str] = Counter()
+        for name, meta in self.tensors.items():
+            sums[meta.source_dtype] += _nbytes(meta, self.slices.get(name))
+        return dict(sums.most_common())
+
+    def skipped(self, tensors: Mapping[str, TensorMeta]) -> list[tuple[str, str]]:
+        """``(what, why)`` for those of ``tensors`` that are not wanted, or only in part."""
+        found: list[tuple[str, str]] = []
+        if others := [meta.nbytes for name, meta in tensors.items() if name not in self.tensors]:
+            found.append((f"{counted(len(others), 'tensor')} ({size(sum(others))})", "not asked for"))
+        metas = [(self.tensors[name], part) for name, part in self.slices.items()]
+        if outside := sum(meta.nbytes - _nbytes(meta, part) for meta, part in metas):
+            found.append((f"parts of {counted(len(metas), 'tensor')} ({size(outside)})", "outside of their slices"))
+        return found
 
     def needs(self) -> dict[str, Any]:
         """The fields of a `Request` that follow from what is wanted."""

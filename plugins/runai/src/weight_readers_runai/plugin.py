@@ -22,7 +22,9 @@ from weight_readers import (
 )
 
 NAME = "runai_streamer"
-FEATURES = frozenset({Feature.KEY_FILTER, Feature.SLICES, Feature.CONCURRENT, Feature.BOUNDED_MEMORY})
+FEATURES = frozenset(
+    {Feature.KEY_FILTER, Feature.SLICES, Feature.READ_INTO, Feature.CONCURRENT, Feature.BOUNDED_MEMORY}
+)
 OPTIONS = frozenset({"memory_limit", "concurrency", "order", "timeout", "direct_io"})
 STORE_OPTIONS = frozenset({"endpoint", "region", "path_style", "unsigned", "profile"})
 
