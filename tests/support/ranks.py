@@ -19,6 +19,14 @@ from typing import Any
 _PRELOAD = ["torch", "torch.distributed", "torch.distributed.tensor", "support.rank_jobs"]
 
 
+def done(results: list[Any]) -> list[Any]:
+    """The results of ranks that all are meant to come to an end. Raises what one of them raised."""
+    for result in results:
+        if isinstance(result, BaseException):
+            raise result
+    return results
+
+
 class Ranks:
     """``timeout`` is that of the group's collectives, in seconds."""
 
@@ -46,7 +54,7 @@ class Ranks:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def run(self, job: Callable[..., Any], *arguments: Any, seconds: float = 60, **keywords: Any) -> list[Any]:
+    def run(self, job: Callable[..., Any], *arguments: Any, seconds: float = 30, **keywords: Any) -> list[Any]:
         """What ``job(rank, …)`` returns on each rank, or the exception that it ends with. Fails after ``seconds``."""
         self.start(job, *arguments, **keywords)
         return self.results(seconds)
@@ -62,10 +70,23 @@ class Ranks:
         while len(found) < self.size:
             left = [pipe for rank, pipe in enumerate(self._pipes) if rank not in found]
             ready = wait(left, timeout=max(0, deadline - time.monotonic()))
+            if not ready:
+                self._show_stacks()
             assert ready, f"ranks {sorted(set(range(self.size)) - set(found))} did not end within {seconds} s"
             for pipe in ready:
                 found[self._pipes.index(pipe)] = _received(pipe)  # type: ignore[arg-type]
         return [found[rank] for rank in range(self.size)]
+
+    def _show_stacks(self) -> None:
+        """On standard error, where each of them stands."""
+        for rank in range(self.size):
+            with contextlib.suppress(ProcessLookupError):
+                self.signal(rank, signal.SIGUSR1)
+        time.sleep(0.5)
+
+    @property
+    def pids(self) -> list[int]:
+        return [process.pid or 0 for process in self._processes]
 
     def kill(self, rank: int) -> None:
         os.kill(self._processes[rank].pid or 0, signal.SIGKILL)
@@ -92,12 +113,14 @@ def _received(pipe: Connection) -> Any:
 
 
 def _serve(pipe: Connection, rank: int, size: int, port: int, timeout: float) -> None:
+    import faulthandler
     from datetime import timedelta
 
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
+    faulthandler.register(signal.SIGUSR1)
     dist.init_process_group(
         "gloo",
         init_method=f"tcp://127.0.0.1:{port}",
@@ -109,11 +132,11 @@ def _serve(pipe: Connection, rank: int, size: int, port: int, timeout: float) ->
     with contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
         while True:
             job, arguments, keywords = pipe.recv()
-            pipe.send(_done(job, rank, arguments, keywords))
+            pipe.send(_outcome(job, rank, arguments, keywords))
     os._exit(0)  # a group that lost a member waits for it at its end
 
 
-def _done(job: Callable[..., Any], rank: int, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
+def _outcome(job: Callable[..., Any], rank: int, arguments: Sequence[Any], keywords: dict[str, Any]) -> Any:
     try:
         return job(rank, *arguments, **keywords)
     except BaseException as error:

@@ -39,6 +39,7 @@ class Operation:
         self._timeout = timeout
         self._step = 0
         self._checked = time.monotonic()
+        self._failed_at: float | None = None
         self._shared: WeightReadersError | None = None
 
     def __enter__(self) -> Operation:
@@ -94,12 +95,23 @@ class Operation:
         if (failure := self._board.find("failed")) is not None:
             self._raise(retold(failure))
 
+    def _check_moving(self) -> None:
+        """As `check` while bytes are on their way, which they are for long only if a rank is not there any more."""
+        if (failure := self._board.find("failed")) is None:
+            return
+        now = time.monotonic()
+        self._failed_at = now if self._failed_at is None else self._failed_at
+        error = retold(failure)
+        if isinstance(error, RankLostError) or now - self._failed_at > _LINGER:
+            self._raise(error)
+
     def meet(self) -> None:
         """Go on once every rank is here. Raises the error of a rank that failed, was lost, or came too late."""
         self._step += 1
         step = self._step
         self._heart.step = step
         if self._board.count(f"at/{step}") == self._team.size:
+            self.check()  # one that was here may have been interrupted meanwhile
             self._board.put(f"go/{step}", b"")
             if step > 1:  # all are here, so nobody looks at the step before any more
                 self._board.wipe(f"at/{step - 1}")
@@ -122,13 +134,13 @@ class Operation:
 
     def gather(self, key: str, value: bytes) -> list[bytes]:
         """The value (text) of every rank, on every rank."""
-        self._board.put(f"{key}/{self._team.rank}", value)
+        self._board.put(f"{key}/of/{self._team.rank}", value)
         self.meet()
         if self._team.leads:
-            found = [self._board.get(f"{key}/{rank}").decode() for rank in self._team.ranks]
+            found = [self._board.get(f"{key}/of/{rank}").decode() for rank in self._team.ranks]
             self.publish(key, json.dumps(found).encode())
         gathered = [text.encode() for text in json.loads(self.receive(key))]
-        self._part(f"{key}/taken", seconds=self._timeout)
+        self._part(f"{key}/taken", seconds=LOST_AFTER)
         return gathered
 
     def agree(self, key: str, value: Any, said: str) -> None:
@@ -149,7 +161,8 @@ class Operation:
         self.meet()
         try:
             work = self._team.broadcast(data, owner)
-            self._await(work.is_completed)
+            # All are in it by now, so it ends, unless one died: who leaves it early leaves the group out of step.
+            self._await(work.is_completed, check=self._check_moving)
             work.wait()
         except WeightReadersError:
             raise
@@ -168,12 +181,13 @@ class Operation:
         first = str(error).partition("\n")[0]
         raise RankLostError(f"the ranks lost touch while bytes were on their way: {first}") from error
 
-    def _await(self, ready: Callable[[], bool], *, step: int | None = None) -> None:
+    def _await(
+        self, ready: Callable[[], bool], *, step: int | None = None, check: Callable[[], None] | None = None
+    ) -> None:
         watch, looked, nap = self._watch(self._watched()), time.monotonic(), _NAP[0]
-        while True:
-            self.check()
-            if ready():
-                return
+        # Failures are looked at second: where all have met all go on, or some would enter a collective and some not.
+        while not ready():
+            (check or self.check)()
             if time.monotonic() - looked > _LOOK:
                 looked = time.monotonic()
                 if (error := watch.look(self._step if step is None else step)) is not None:
