@@ -130,10 +130,14 @@ class DistributedCheckpoint:
         with self._operation() as operation:
             flags(strict=strict, cast=cast, owned=owned, resolve_aliases=resolve_aliases, show_progress=show_progress)
             load = self._load(operation, show_progress)
+            own = self._checkpoint
+            adapted = own is not None and own.has_adapters
+            if adapted and resolve_aliases:
+                raise ValueError("resolve_aliases=True and adapters exclude each other")
             placement = Placement(
                 target,
-                self.tensors,
-                aliases=self.aliases,
+                own.adapted if own is not None and adapted else self.tensors,
+                aliases={} if adapted else self.aliases,
                 resolve_aliases=resolve_aliases,
                 strict=strict,
                 cast=cast,

@@ -32,7 +32,7 @@ class Cuts:
             rest=frozenset(name for name, part in bounds.items() if is_cut_further(tensors[name], part)),
         )
 
-    def apply(self, name: str, tensor: torch.Tensor, *, whole: bool) -> torch.Tensor:
-        """The part that this rank holds, of what was read: the slice, or the ``whole``."""
+    def apply(self, name: str, tensor: torch.Tensor, read: TensorSlice | None) -> torch.Tensor:
+        """The part that this rank holds, of the slice that was ``read``; None is the whole."""
         part = self.bounds.get(name)
-        return tensor if part is None else rest_of(tensor, part, None if whole else self.slices.get(name))
+        return tensor if part is None else rest_of(tensor, part, read)

@@ -53,6 +53,8 @@ class Load:
                 raise ValueError(f"slices= is for how='slices': with {self.settings.how!r} all ranks get everything")
             found = dict(self._exchanged(names, device))
         else:
+            if self._own.has_adapters:
+                raise ValueError("adapters are for load_into here: parts of tensors are read as the files have them")
             found = dict(self._parts(names, self._rows(names) if slices is None else slices, device))
         self._count(len(found), sum(tensor.nbytes for tensor in found.values()))
         return found
@@ -73,12 +75,11 @@ class Load:
         return self.checkpoint
 
     def _fill_together(self, placement: Placement, device: str) -> None:
-        taken = set(placement.names)
-        names = [name for name in self.metas if name in taken]
+        names = [name for name in self.metas if name in placement.wanted]
         self.operation.agree("wanted", names, "fills a target of other tensors")
         placement.check_tied(lambda some: self._exchanged([name for name in names if name in some], device))
         with closing(self._exchanged(names, device)) as weights:
-            placement.fill(weights, whole=True)
+            placement.fill(weights)
         self._count(len(names), sum(memory_bytes(self.metas[name]) for name in names))
 
     def _exchanged(self, names: Collection[str], device: str) -> Stream:

@@ -49,14 +49,14 @@ def opened(
     """
     operation.agree("settings", [settings.how, settings.bucket_bytes], "was told to load in another way")
     if team.leads:
-        checkpoint = _open(operation, reference, arguments)
+        checkpoint = _open(operation, reference, settings, arguments)
         plan = Plan.of(checkpoint)
         operation.publish("plan", plan.to_json())
         operation.meet()
         operation.withdraw("plan")
         return plan, checkpoint
     first = Plan.from_json(operation.receive("plan"))
-    own = _open(operation, reference, arguments) if settings.needs_files else None
+    own = _open(operation, reference, settings, arguments) if settings.needs_files else None
     if own is not None:
         plan = Plan.of(own)
         plan.must_equal(first, rank=team.rank, leader=team.ranks[0])
@@ -64,9 +64,15 @@ def opened(
     return (first if own is None else plan), own
 
 
-def _open(operation: Operation, reference: Any, arguments: dict[str, Any]) -> Checkpoint:
+def _open(operation: Operation, reference: Any, settings: Settings, arguments: dict[str, Any]) -> Checkpoint:
     operation.working_on(os.fspath(reference))
-    return open_checkpoint(reference, **arguments)
+    checkpoint = open_checkpoint(reference, **arguments)
+    if checkpoint.has_adapters and settings.how != "slices":
+        raise ValueError(
+            f"adapters and how={settings.how!r} exclude each other: what ranks send is as the files have it. "
+            "Load with how='slices', or without adapters"
+        )
+    return checkpoint
 
 
 @dataclass
