@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,9 +14,11 @@ from weight_readers import (
     Selection,
     WeightReadersError,
 )
+from weight_readers_loader.adapters import Adapted, Adapter
 from weight_readers_loader.chooser import Chooser
 from weight_readers_loader.commands.output import errors
 from weight_readers_loader.config import LayeredConfig
+from weight_readers_loader.config.adapting import configured_adapters
 from weight_readers_loader.config.asked import asked
 from weight_readers_loader.config.names import check_reader_options
 from weight_readers_loader.preflight import preflight
@@ -83,7 +85,7 @@ def explain(
     # Headers of local files are the same whatever the options; of stored ones these say where they are.
     options = wishes["options"] if layout.scheme != "file" else {}
     looking = Chooser(format=layout.format, scheme=layout.scheme, options=options, cache_dir=wishes["cache_dir"])
-    needs, doubt = _needs(layout, key_filter, looking)
+    needs, doubt = _needs(layout, key_filter, configured_adapters(config), looking)
     kept = device.split(":")[0] == "cpu" and not into_existing
     request = {**needs, "device": device, "owned": owned, "kept_on_host": kept, "into_targets": into_existing}
     selection, error = chooser.explain(**request), None
@@ -99,7 +101,10 @@ def explain(
 
 
 def _needs(
-    layout: Layout, key_filter: Callable[[str], bool] | None, chooser: Chooser
+    layout: Layout,
+    key_filter: Callable[[str], bool] | None,
+    adapters: Sequence[Adapter],
+    chooser: Chooser,
 ) -> tuple[Mapping[str, Any], str | None]:
     """What the headers ask of a reader; less where they cannot be read, and then why."""
     try:
@@ -109,4 +114,6 @@ def _needs(
         wanted = Wanted(tensors={}, whole=key_filter is None)
         needs = {name: value for name, value in wanted.needs().items() if name != "bytes_wanted"}
         return needs, None if isinstance(error, NoSuitableReaderError) else f"a load would end with: {error}"
-    return Wanted.of(checked.tensors, key_filter, restricted=checked.restricted).needs(), None
+    Adapted(adapters, checked.tensors, check=True)
+    wanted = Wanted.of(checked.tensors, key_filter, restricted=checked.restricted)
+    return wanted.only(Adapted(adapters, wanted.tensors).needs).needs(), None
