@@ -79,7 +79,9 @@ from weight_readers.hookspecs import hookimpl
 from weight_readers.policy import Accepted, Rejected
 from weight_readers.reader import (
     CheckpointMeta,
+    FetchesRanges,
     FileMeta,
+    FileVersion,
     ListsFiles,
     ReadsInto,
     ReadStats,
@@ -113,8 +115,10 @@ __all__ = [
     "EmptyWeightsError",
     "Environment",
     "Feature",
+    "FetchesRanges",
     "FileChangedError",
     "FileMeta",
+    "FileVersion",
     "ForeignContentError",
     "HeaderError",
     "LfsPointerError",
