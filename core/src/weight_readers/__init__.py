@@ -74,10 +74,12 @@ from weight_readers.hookspecs import hookimpl
 from weight_readers.policy import Accepted, Rejected
 from weight_readers.reader import (
     CheckpointMeta,
+    DigestsFiles,
     FileMeta,
     ListsFiles,
     ReadsInto,
     ReadStats,
+    StoredDigest,
     StoredFile,
     TensorMeta,
     TensorSlice,
@@ -101,6 +103,7 @@ __all__ = [
     "ConfigError",
     "Declined",
     "DigestMismatchError",
+    "DigestsFiles",
     "DuplicateReaderError",
     "DuplicateTensorError",
     "EmptyFileError",
@@ -134,6 +137,7 @@ __all__ = [
     "Requirement",
     "Selection",
     "ShapeError",
+    "StoredDigest",
     "StoredFile",
     "TargetMismatchError",
     "TensorLayoutError",

@@ -35,6 +35,8 @@ class Feature(str, Enum):
     """Reads straight into the caller's tensors (the `ReadsInto` protocol)."""
     LISTS = "lists"
     """Shows what lies in a folder of its stores (the `ListsFiles` protocol)."""
+    DIGESTS = "digests"
+    """Compares contents in its stores with digests (the `DigestsFiles` protocol)."""
     PACKED = "packed"
     """Yields quantized blocks as they are stored, ``uint8 [rows, row_bytes]``."""
     CONCURRENT = "concurrent"

@@ -41,7 +41,7 @@ def declared() -> ReaderInfo:
         formats=frozenset({"safetensors"}),
         schemes=backend.schemes,
         more_schemes=backend.more_schemes,
-        features=FEATURES | ({Feature.LISTS} if stores else frozenset()),
+        features=FEATURES | ({Feature.LISTS, Feature.DIGESTS} if stores else frozenset()),
         lifetime=Lifetime.OWNED,
         order=Order.FILE_OFFSET,
         alignment=Alignment.NATURAL,
