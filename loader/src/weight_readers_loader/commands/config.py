@@ -38,6 +38,19 @@ FLAGS = (
         type=click.Choice(["bf16", "fp16", "fp32", "bfloat16", "float16", "float32"]),
         help="Numbers of this dtype for quantized weights.  [default: packed, as stored]",
     ),
+    click.option(
+        "--adapter",
+        "adapters",
+        multiple=True,
+        metavar="NAME[=JSON]",
+        help='An adapter and its options, as prefix={"add": "a."}; repeated, one after the other.',
+    ),
+    click.option(
+        "--dtype",
+        type=click.Choice(["bf16", "fp16", "fp32", "bfloat16", "float16", "float32", "float64"]),
+        help="Convert floating-point tensors.  [default: as stored]",
+    ),
+    click.option("--keep-dtype", multiple=True, metavar="GLOB", help="With --dtype: names that keep theirs."),
     click.option("--option", "reader_options", multiple=True, metavar="NAME=VALUE", help="An option of the reader."),
 )
 """The fields of `LoadConfig`, one to one."""
@@ -54,13 +67,14 @@ def config_of(given: dict[str, Any]) -> LayeredConfig:
     typed = {name: given.pop(name) for name in LoadConfig.model_fields if name in given}
     typed |= {name: value or None for name, value in typed.items() if isinstance(value, tuple)}
     typed["reader_options"] = _options(typed["reader_options"] or ()) or None
+    typed["adapters"] = [_adapter(each) for each in typed["adapters"] or ()] or None
     config = layered(file=given.pop("config"), stage_name=given.pop("stage"))
     sources = {name: _flag(name, value) for name, value in typed.items()}
     return config.over(Layer(source="argument", values=LoadConfig.of(typed, source="argument"), sources=sources))
 
 
 def _flag(name: str, value: Any) -> str:
-    written = "option" if name == "reader_options" else name
+    written = {"reader_options": "option", "adapters": "adapter"}.get(name, name)
     if value is False:
         written = f"no_{name}" if not name.startswith("enable_") else name.replace("enable_", "disable_", 1)
     return f"--{written.replace('_', '-')}"
@@ -86,3 +100,15 @@ def _options(pairs: Sequence[str]) -> dict[str, Any]:
         except json.JSONDecodeError:
             given[name] = value
     return given
+
+
+def _adapter(given: str) -> dict[str, Any]:
+    """``name`` or ``name={"option": value}``."""
+    name, equals, text = given.partition("=")
+    try:
+        options = json.loads(text) if equals else {}
+    except json.JSONDecodeError as error:
+        raise click.BadParameter(f"the options of {name!r} are no JSON: {error}", param_hint="--adapter") from error
+    if not name or not isinstance(options, dict):
+        raise click.BadParameter(f"{given!r} is not NAME or NAME={{JSON}}", param_hint="--adapter")
+    return {**options, "name": name}

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,9 +15,11 @@ from weight_readers import (
     WeightReadersError,
     select_weight_reader,
 )
+from weight_readers_loader.adapters import Adapted, Adapter
 from weight_readers_loader.chooser import Chooser
 from weight_readers_loader.commands.output import errors
 from weight_readers_loader.config import LayeredConfig
+from weight_readers_loader.config.adapting import configured_adapters
 from weight_readers_loader.config.asked import asked
 from weight_readers_loader.config.names import check_reader_options
 from weight_readers_loader.config.refusals import of_options
@@ -78,7 +80,9 @@ def explain(
     wishes, device = asked(config), config.value("device") or "cpu"
     layout = resolve(wishes["options"])
     chooser = Chooser(format=layout.format, scheme=layout.scheme, **wishes)
-    needs, doubt = _needs(layout, key_filter, wishes["options"] if layout.scheme != "file" else {})
+    needs, doubt = _needs(
+        layout, key_filter, configured_adapters(config), wishes["options"] if layout.scheme != "file" else {}
+    )
     kept = device.split(":")[0] == "cpu" and not into_existing
     request = {**needs, "device": device, "owned": owned, "kept_on_host": kept, "into_targets": into_existing}
     selection, error = chooser.explain(**request), None
@@ -93,7 +97,10 @@ def explain(
 
 
 def _needs(
-    layout: Layout, key_filter: Callable[[str], bool] | None, options: Mapping[str, Any]
+    layout: Layout,
+    key_filter: Callable[[str], bool] | None,
+    adapters: Sequence[Adapter],
+    options: Mapping[str, Any],
 ) -> tuple[Mapping[str, Any], str | None]:
     """What the headers ask of a reader; less where they cannot be read, and then why."""
     try:
@@ -105,4 +112,6 @@ def _needs(
         wanted = Wanted(tensors={}, whole=key_filter is None)
         needs = {name: value for name, value in wanted.needs().items() if name != "bytes_wanted"}
         return needs, None if isinstance(error, NoSuitableReaderError) else f"a load would end with: {error}"
-    return Wanted.of(checked.tensors, key_filter, restricted=checked.restricted).needs(), None
+    Adapted(adapters, checked.tensors, check=True)
+    wanted = Wanted.of(checked.tensors, key_filter, restricted=checked.restricted)
+    return wanted.only(Adapted(adapters, wanted.tensors).needs).needs(), None

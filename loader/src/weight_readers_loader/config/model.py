@@ -40,6 +40,7 @@ Bytes = Annotated[int, BeforeValidator(_as_bytes), Field(ge=1, le=1 << 50)]
 """A whole number of bytes, or a text with a unit: ``"256MiB"`` (binary) or ``"1.5GB"`` (decimal)."""
 
 Names = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_as_tuple)]
+FloatDtype = Literal["float64", "float32", "bfloat16", "float16", "fp32", "bf16", "fp16"]
 Text = Annotated[str, Field(min_length=1)]
 
 
@@ -78,6 +79,13 @@ class LoadConfig(BaseModel):
     device: Text | None = Field(None, description="Where tensors go if the call does not say.")
     dequantize: Literal["float32", "bfloat16", "float16", "fp32", "bf16", "fp16"] | None = Field(
         None, description="Numbers of this dtype for what the files hold in quantized blocks."
+    )
+    adapters: Annotated[tuple[Mapping[str, Any], ...], BeforeValidator(_as_tuple)] | None = Field(
+        None, description="Adapters by name, each with its options, one after the other."
+    )
+    dtype: FloatDtype | None = Field(None, description="Floating-point tensors are converted to this dtype at last.")
+    keep_dtype: Names | None = Field(
+        None, description="Patterns of names (`*`, `?`) that keep the dtype of the file; needs `dtype`."
     )
     reader_options: Mapping[str, Any] | None = Field(
         None, description="Constructor options of the reader; only readers that have them are considered."

@@ -18,7 +18,8 @@ FILE = "WEIGHT_READERS_CONFIG"
 _OF_CORE = frozenset({"prefer", "strict"})
 """Options whose variables core reads too; it says what is wrong with them, and only where they are needed."""
 _TRUTH = dict.fromkeys(("1", "true", "yes", "on"), True) | dict.fromkeys(("0", "false", "no", "off"), False)
-_LISTS = frozenset({"prefer"})
+_LISTS = frozenset({"prefer", "keep_dtype"})
+_JSON = {"reader_options": '{"huge_pages": true}', "adapters": '[{"name": "prefix", "add": "transformer."}]'}
 
 
 def known_variables() -> dict[str, str]:
@@ -45,8 +46,8 @@ def of_environment(environ: Mapping[str, str]) -> Layer:
 def _value(name: str, text: str) -> Any:
     if name in _LISTS:
         return tuple(part.strip() for part in text.split(",") if part.strip())
-    if name == "reader_options":
-        return _object(name, text)
+    if name in _JSON:
+        return _json(name, text)
     kinds = get_args(LoadConfig.model_fields[name].annotation)
     if bool in kinds:
         truth = _TRUTH.get(text.lower())
@@ -54,12 +55,12 @@ def _value(name: str, text: str) -> Any:
     return int(text) if text.lstrip("-").isdigit() else text
 
 
-def _object(name: str, text: str) -> Any:
+def _json(name: str, text: str) -> Any:
     variable = PREFIX + name.upper()
     try:
         return json.loads(text)
     except json.JSONDecodeError as error:
-        what = f'{variable} must be a JSON object, as {{"huge_pages": true}}, not {text!r}: {error}'
+        what = f"{variable} must be JSON, as {_JSON[name]}, not {text!r}: {error}"
         raise ConfigError(what, option=name, source=variable) from error
 
 

@@ -104,7 +104,7 @@ def test_a_variable_names_the_file(file: Path) -> None:
         ("NUM_WEIGHT_LOAD_THREADS", "four", "must be a whole number, not 'four'"),
         ("ENABLE_MULTITHREAD_WEIGHT_LOAD", "maybe", "must be true or false, not 'maybe'"),
         ("DIRECT_IO", "yes", "must be 'on', 'off' or 'auto', not 'yes'"),
-        ("READER_OPTIONS", "huge_pages", "must be a JSON object"),
+        ("READER_OPTIONS", "huge_pages", "must be JSON, as {"),
         ("READER_OPTIONS", "[1]", "must be a table of names and values"),
     ],
 )
