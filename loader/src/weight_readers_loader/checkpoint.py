@@ -38,7 +38,7 @@ from weight_readers_loader.progress import progress_bar
 from weight_readers_loader.report import LoadReport
 from weight_readers_loader.resolve import Layout, resolve, scheme_of
 from weight_readers_loader.resolve.formats import format_by_name
-from weight_readers_loader.streams import Stream, both, touched
+from weight_readers_loader.streams import Stream, Update, both, touched
 from weight_readers_loader.wanted import KeyFilter, Wanted
 from weight_readers_loader.watch import Watch
 from weight_readers_loader.wording import some
@@ -193,6 +193,10 @@ class Checkpoint:
         self._files = files
         self._opened = opened.seconds
 
+    @property
+    def has_adapters(self) -> bool:
+        return bool(self._adapters)
+
     def iter_weights(
         self,
         *,
@@ -215,8 +219,7 @@ class Checkpoint:
         flags(owned=owned)
         device = device_of(self._device(device, "cpu"))
         wanted, adapted = self._wanted_and_adapted(key_filter, slices)
-        reader, _ = self._chooser.pick(**wanted.needs(), device=device, owned=owned)
-        return adapted.adapt(self._files.read(reader, wanted, device))
+        return adapted.adapt(self._reading(wanted, device, owned=owned)[0])
 
     def iter_stored(
         self,
@@ -229,9 +232,11 @@ class Checkpoint:
         """As `iter_weights`, with the tensors as the files have them: without the adapters."""
         flags(owned=owned)
         device = device_of(self._device(device, "cpu"))
-        wanted = self._wanted(key_filter, slices)
-        reader, _ = self._chooser.pick(**wanted.needs(), device=device, owned=owned)
-        return self._files.read(reader, wanted, device)
+        return self._reading(self._wanted(key_filter, slices), device, owned=owned)[0]
+
+    def _reading(self, wanted: Wanted, device: str, *, owned: bool) -> tuple[Stream, Selection]:
+        reader, selection = self._chooser.pick(**wanted.needs(), device=device, owned=owned)
+        return self._files.read(reader, wanted, device), selection
 
     def state_dict(
         self,
@@ -303,11 +308,22 @@ class Checkpoint:
             strict=strict,
             cast=cast,
         )
+        return self._load(placement, device=device, owned=owned, show_progress=show_progress)
+
+    def _load(
+        self,
+        placement: Placement,
+        *,
+        device: str | None,
+        owned: bool,
+        show_progress: bool,
+        tell: Update = lambda stats: None,
+    ) -> LoadReport:
         where = device_of(placement.where(device))
         in_place = placement.all_in_place
         placement.check_tied(self._iter_adapted)
         adapted = self._adapted.only(placement.wanted)
-        wanted = self._wanted(None).only(adapted.needs)
+        wanted = self._wanted(None, placement.slices(adapted)).only(adapted.needs)
         clock = Clock(self._opened)
         with clock.phase("select"):
             reader, selection = self._chooser.pick(
@@ -325,7 +341,7 @@ class Checkpoint:
                 reader=reader,
                 wanted=wanted,
                 where=where,
-                update=both(meter.update, bar.update),
+                update=both(both(meter.update, bar.update), tell),
                 clock=clock,
             ).run()
         remarks = placement.remarks()
