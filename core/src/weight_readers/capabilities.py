@@ -37,6 +37,8 @@ class Feature(str, Enum):
     """Shows what lies in a folder of its stores (the `ListsFiles` protocol)."""
     DIGESTS = "digests"
     """Compares contents in its stores with digests (the `DigestsFiles` protocol)."""
+    FETCHES = "fetches"
+    """Brings bytes of files of its stores here, whatever their format (the `FetchesRanges` protocol)."""
     PACKED = "packed"
     """Yields quantized blocks as they are stored, ``uint8 [rows, row_bytes]``."""
     CONCURRENT = "concurrent"

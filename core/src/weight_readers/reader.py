@@ -220,6 +220,38 @@ class DigestsFiles(Protocol):
         ...
 
 
+@dataclass(frozen=True, kw_only=True)
+class FileVersion(Schema):
+    """What tells two contents of a stored file apart: its size in bytes, and the store's own word (an ETag)."""
+
+    nbytes: int
+    tag: str
+
+
+@runtime_checkable
+class FetchesRanges(Protocol):
+    """What `Feature.FETCHES` promises: bytes of files in its stores, whatever their format."""
+
+    def version(self, path: str) -> FileVersion:
+        """The file as it is now. Raises CheckpointError."""
+        ...
+
+    def fetch(
+        self,
+        path: str,
+        ranges: Sequence[tuple[int, int]],
+        write: Callable[[int, memoryview], None],
+        *,
+        version: FileVersion,
+    ) -> None:
+        """Call ``write`` with an offset and the bytes there, until every ``(offset, length)`` of ``ranges`` is given.
+
+        In any order, each byte once, in this thread; the memory is the reader's again afterwards. Raises
+        CheckpointError, and FileChangedError where the file is not in ``version`` when all has arrived.
+        """
+        ...
+
+
 @runtime_checkable
 class ListsFiles(Protocol):
     """What `Feature.LISTS` promises: the reader can look around where its files lie (an object store)."""

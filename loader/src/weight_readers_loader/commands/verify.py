@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from weight_readers import CheckpointError, TensorMeta, UnknownDtypeError, select_weight_reader
+from weight_readers import CheckpointError, TensorMeta, UnknownDtypeError
 from weight_readers.reader import UNKNOWN
+from weight_readers_loader.chooser import Chooser
 from weight_readers_loader.digests import Digest, Verified, references, verify
 from weight_readers_loader.preflight import preflight
 from weight_readers_loader.resolve import Layout
@@ -75,14 +76,19 @@ class Verification:
 
 
 def verification(
-    resolve: Callable[[], Layout], *, strict: bool | None, contents: bool, manifest: str | None
+    resolve: Callable[[], Layout],
+    *,
+    strict: bool | None,
+    contents: bool,
+    manifest: str | None,
+    cache_dir: str | None = None,
 ) -> Verification:
     """Check what ``resolve`` finds. Raises where no reader fits, or where ``manifest`` is none."""
     try:
         layout = resolve()
     except CheckpointError as error:
         return Verification(layout=None, tensors=0, problems=error.problems)
-    tensors, notices, problems = _headers(layout, strict)
+    tensors, notices, problems = _headers(layout, strict, cache_dir)
     digests, without, hashed = _contents(layout, contents=contents, manifest=manifest)
     return Verification(
         layout=layout,
@@ -107,11 +113,12 @@ def _contents(
     return digests, without, verify(layout.files, digests, hash_of=reader.digest)
 
 
-def _headers(layout: Layout, strict: bool | None) -> tuple[int, tuple[str, ...], tuple[CheckpointError, ...]]:
-    reader = select_weight_reader(format=layout.format, schemes=frozenset({layout.scheme}), strict=strict)
-    assert reader.selection is not None  # noqa: S101 - core sets it on every reader it makes
+def _headers(
+    layout: Layout, strict: bool | None, cache_dir: str | None
+) -> tuple[int, tuple[str, ...], tuple[CheckpointError, ...]]:
+    reader, selection = Chooser(format=layout.format, scheme=layout.scheme, strict=strict, cache_dir=cache_dir).pick()
     try:
-        checked = preflight(layout, reader, strict=reader.selection.strict)
+        checked = preflight(layout, reader, strict=selection.strict)
     except CheckpointError as error:
         return len(error.partial), layout.notices, error.problems
     return len(checked.tensors), checked.notices, tuple(_unreadable(checked.tensors.values()))

@@ -12,6 +12,7 @@ import torch
 
 from weight_readers import (
     CheckpointMeta,
+    FileVersion,
     ReaderInfo,
     ReadStats,
     Selection,
@@ -20,9 +21,10 @@ from weight_readers import (
     TensorSlice,
 )
 from weight_readers.reader import Files, KeyFilter, Progress
-from weight_readers_files import FilePlan, KnownHeaders, natural_order
+from weight_readers_files import FilePlan, KnownHeaders, Range, natural_order
 from weight_readers_files.targets import checked_plans
 from weight_readers_runai import checksums
+from weight_readers_runai.fetching import fetch
 from weight_readers_runai.files import LocalFiles
 from weight_readers_runai.into import Filled, read_into
 from weight_readers_runai.objects import KnownObjects, ObjectHeaders, StoredObjects
@@ -30,7 +32,7 @@ from weight_readers_runai.options import Options
 from weight_readers_runai.plugin import declared
 from weight_readers_runai.requests import loads_of
 from weight_readers_runai.session import Source, opened, refused, window_of
-from weight_readers_runai.store import Store
+from weight_readers_runai.store import ObjectState, Store
 from weight_readers_runai.streamer import StreamerError
 from weight_readers_runai.uris import Uri, common_scheme
 from weight_readers_safetensors import HeaderCache, plan
@@ -169,6 +171,20 @@ class StreamerReader:
         """Endpoint, region and so on, each with the option or variable it comes from; never a secret."""
         self._uri(path)
         return self._store.settings.effective()
+
+    def version(self, path: str) -> FileVersion:
+        """Size and ETag of an object."""
+        state = self._store.state(self._uri(path))
+        return FileVersion(nbytes=state.nbytes, tag=state.etag)
+
+    def fetch(
+        self, path: str, ranges: Sequence[Range], write: Callable[[int, memoryview], None], *, version: FileVersion
+    ) -> None:
+        """Give ``write`` each ``(offset, length)`` of ``ranges`` in pieces of at most 8 MiB as they arrive."""
+        state = ObjectState(version.nbytes, version.tag)
+        source = StoredObjects(self._store, {str(self._uri(path)): state}, self._options)
+        limit = self._options.memory_limit or source.window
+        fetch(source, path, ranges, write, limit=limit, timeout=self._options.timeout)
 
     def _uri(self, path: str) -> Uri:
         uri = Uri.parse(path)
