@@ -35,6 +35,8 @@ class Feature(str, Enum):
     """Reads straight into the caller's tensors (the `ReadsInto` protocol)."""
     LISTS = "lists"
     """Shows what lies in a folder of its stores (the `ListsFiles` protocol)."""
+    DIGESTS = "digests"
+    """Compares contents in its stores with digests (the `DigestsFiles` protocol)."""
     FETCHES = "fetches"
     """Brings bytes of files of its stores here, whatever their format (the `FetchesRanges` protocol)."""
     PACKED = "packed"

@@ -392,7 +392,7 @@ class Checkpoint:
         if not self._adapters:
             return wanted, Adapted((), wanted.tensors)
         adapted = Adapted(self._adapters, wanted.tensors)
-        changed = adapted.needs.difference(adapted.untouched().values())
+        changed = adapted.needs - set(adapted.untouched().values())
         for name in wanted.slices:
             if name in changed:
                 raise ValueError(f"slices: an adapter changes {name!r}, so that no part of it can be read alone")

@@ -112,7 +112,9 @@ def inspect(reference: str, as_json: bool, **given: Any) -> None:
 @options.reference
 @options.which_files
 @options.strict
-@click.option("--sha256", is_flag=True, help="Hash the files too, against --manifest or the names of HF cache blobs.")
+@click.option(
+    "--sha256", is_flag=True, help="Hash the files too, against --manifest, HF cache blobs or what a store keeps."
+)
 @options.manifest
 @options.cache_dir
 @options.as_json

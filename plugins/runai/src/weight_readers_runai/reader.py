@@ -16,12 +16,14 @@ from weight_readers import (
     ReaderInfo,
     ReadStats,
     Selection,
+    StoredDigest,
     StoredFile,
     TensorSlice,
 )
 from weight_readers.reader import Files, KeyFilter, Progress
 from weight_readers_files import FilePlan, KnownHeaders, Range, natural_order
 from weight_readers_files.targets import checked_plans
+from weight_readers_runai import checksums
 from weight_readers_runai.fetching import fetch
 from weight_readers_runai.files import LocalFiles
 from weight_readers_runai.into import Filled, read_into
@@ -153,6 +155,17 @@ class StreamerReader:
         uri = self._uri(path)
         state = self._store.state(uri)
         return self._store.read(uri, 0, min(limit, state.nbytes), state)
+
+    def stored_digest(self, path: str) -> StoredDigest:
+        """The checksum of the whole object that the store keeps, or why there is none to compare with."""
+        return checksums.stored(self._store.head_with_checksums(self._uri(path)))
+
+    def digest(self, path: str, algorithm: str, *, on_bytes: Callable[[int], None] | None = None) -> str:
+        """Hex digits of the object's bytes as they arrive by ranges, of one state of it.
+
+        Raises FileChangedError where it changes meanwhile, ValueError for an algorithm that is not known.
+        """
+        return checksums.digest(self._store, self._uri(path), algorithm, on_bytes)
 
     def place(self, path: str) -> dict[str, str]:
         """Endpoint, region and so on, each with the option or variable it comes from; never a secret."""
