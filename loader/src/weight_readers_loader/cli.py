@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import weight_readers
+from weight_readers_loader.commands import config as flags
 from weight_readers_loader.commands import options, output
 
 if TYPE_CHECKING:
@@ -61,21 +62,15 @@ def explain(reference: str, as_json: bool, into_existing: bool, **given: Any) ->
     Ends with 1 where no reader fits.
     """
     options.check_ranks(given)
-    options.check_threads(given)
-    from weight_readers_loader.chooser import thread_settings, with_dequantize
     from weight_readers_loader.commands.explain import explain as command
 
-    reader_options = options.reader_options(given["options"])
+    config = flags.config_of(given)
     found = command(
-        _layout(reference, given, reader_options=reader_options),
+        lambda reader_options: _layout(reference, given, reader_options=reader_options),
+        config=config,
         key_filter=options.key_filter(given["patterns"]),
-        device=given["device"] or "cpu",
         owned=given["owned"],
         into_existing=into_existing,
-        reader=given["reader"],
-        strict=given["strict"] or None,
-        options=with_dequantize(reader_options, given["dequantize"]),
-        settings=thread_settings(not given["disable_multithread_weight_load"], given["num_weight_load_threads"]),
     )
     if as_json:
         output.as_json(found.error is None, {"reference": reference, **found.to_json()})
@@ -90,6 +85,7 @@ def explain(reference: str, as_json: bool, into_existing: bool, **given: Any) ->
 @cli.command()
 @options.reference
 @options.which_files
+@options.cache_dir
 @options.as_json
 @output.reports_errors
 def inspect(reference: str, as_json: bool, **given: Any) -> None:
@@ -98,7 +94,8 @@ def inspect(reference: str, as_json: bool, **given: Any) -> None:
     from weight_readers_loader.commands import inspect as command
     from weight_readers_loader.commands import views
 
-    seen = command.inspect(_layout(reference, given, keep_problems=True))
+    cache_dir = flags.cache_dir_of(given)
+    seen = command.inspect(_layout(reference, given, keep_problems=True), cache_dir=cache_dir)
     if as_json:
         output.as_json(seen.error is None, {"reference": reference, **seen.to_json()})
     else:
@@ -115,8 +112,11 @@ def inspect(reference: str, as_json: bool, **given: Any) -> None:
 @options.reference
 @options.which_files
 @options.strict
-@click.option("--sha256", is_flag=True, help="Hash the files too, against --manifest or the names of HF cache blobs.")
+@click.option(
+    "--sha256", is_flag=True, help="Hash the files too, against --manifest, HF cache blobs or what a store keeps."
+)
 @options.manifest
+@options.cache_dir
 @options.as_json
 @output.reports_errors
 def verify(reference: str, strict: bool, sha256: bool, manifest: str | None, as_json: bool, **given: Any) -> None:
@@ -133,6 +133,7 @@ def verify(reference: str, strict: bool, sha256: bool, manifest: str | None, as_
         strict=strict or None,
         contents=sha256 or manifest is not None,
         manifest=manifest,
+        cache_dir=flags.cache_dir_of(given),
     )
     if as_json:
         output.as_json(result.ok, {"reference": reference, **result.to_json()})
@@ -146,6 +147,29 @@ def verify(reference: str, strict: bool, sha256: bool, manifest: str | None, as_
 
 @cli.command()
 @options.reference
+@click.argument("folder", metavar="DEST", type=click.Path(file_okay=False))
+@options.which_files
+@click.option("--overwrite", is_flag=True, help="Replace files that are there already.")
+@options.as_json
+@output.reports_errors
+def fetch(reference: str, folder: str, overwrite: bool, as_json: bool, **given: Any) -> None:
+    """Copy what lies beside the weights of REF (config, tokenizer, templates) to the folder DEST, and name the rest.
+
+    Nothing in DEST is deleted, and nothing that is there is replaced without --overwrite.
+    """
+    options.check_ranks(given)
+    from weight_readers_loader.side_files import SideFiles
+
+    taken = SideFiles(_layout(reference, given, keep_problems=True)).copy_to(folder, overwrite=overwrite)
+    if as_json:
+        output.as_json(True, {"reference": reference, **taken.to_json()})
+        return
+    for line in taken.lines():
+        output.text(line)
+
+
+@cli.command()
+@options.reference
 @options.which_files
 @options.which_reader
 @click.option("--into", metavar="MODULE:CALLABLE", help="Fill the torch module (or mapping) that this returns.")
@@ -155,6 +179,7 @@ def verify(reference: str, strict: bool, sha256: bool, manifest: str | None, as_
 @click.option("--aliases", is_flag=True, help="Also give tensors the other names that the files' metadata records.")
 @click.option("--sha256", is_flag=True, help="First compare the contents with their digests.")
 @options.manifest
+@options.report
 @click.option("--progress/--no-progress", default=True, help="Show progress on standard error.")
 @options.as_json
 @click.pass_context
@@ -165,13 +190,14 @@ def load(context: click.Context, **given: Any) -> None:
     --into and --then name a callable of an installed module, or of one in the current folder.
     """
     options.check_load(given)
-    reader_options = options.reader_options(given.pop("options"))
+    config = flags.config_of(given)
+    report_file = options.report_file(given.pop("report"))
     key_filter = options.key_filter(given.pop("patterns"))
     from weight_readers_loader.commands.supervise import supervise
 
     # In a process of its own: a mapped file that shrinks ends the process that touches it.
     note = supervise() if context.obj == "process" else lambda path: None
-    options.check_device(given["device"])
+    options.check_device(config.value("device"))
     into = options.imported(given.pop("into"), "--into")
     then = options.imported(given.pop("then"), "--then")
     as_json = given.pop("as_json")
@@ -180,12 +206,13 @@ def load(context: click.Context, **given: Any) -> None:
     filled, report = command(
         layout_arguments={name: given.pop(name) for name in options.WHICH_FILES},
         key_filter=key_filter,
-        reader_options=reader_options,
+        config=config,
         into=into,
         on_file=note,
-        enable_multithread_weight_load=not given.pop("disable_multithread_weight_load"),
         **given,
     )
+    if report_file is not None:
+        report_file.write(report.to_json())
     result = None if then is None else then(filled)
     if as_json:
         output.as_json(True, {"report": report.to_json(), "result": None if result is None else str(result)})

@@ -1,28 +1,38 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a load did: a `LoadReport`, and the meter that fills it in."""
+"""What a load did: a `LoadReport`, for people as lines and for programs as JSON."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import Any
 
-from weight_readers import ReadStats, Selection
-from weight_readers_loader.process import PeakMemory, major_faults, storage_bytes_read
+from weight_readers import Selection
 from weight_readers_loader.wording import counted, size, some
+
+REPORT_VERSION = 1
+"""Of the JSON form; it grows when a field changes its meaning or goes away, not when one is added."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoadReport:
-    """One load, in figures.
+    """One load, in figures. Bytes are payload (no headers) unless said otherwise, seconds are of the wall.
 
-    ``bytes_wanted`` and ``bytes_read`` are payload bytes; ``storage_bytes`` are what the process fetched from
-    storage meanwhile (0 for cached files, None off Linux). ``seconds_to_first`` ends when the first tensor is
-    handed out. Peaks are of the whole process. ``copied`` tensors lay unaligned in the file, ``cast`` maps
-    ``"from -> to"`` to a count. ``left_on_meta`` are buffers no checkpoint holds, still without memory.
+    reference: what was asked for. selection: which reader, and why that one; ``reader`` is its name.
+    files, tensors: how many were read of the checkpoint's.
+    bytes_wanted, bytes_read: after filter and slices; what the reader handed out or filled.
+    storage_bytes: what the process fetched from storage meanwhile, read-ahead and faults included: 0 for cached
+        files, None off Linux. ``bytes_cached`` is the part of ``bytes_read`` that cannot have come from there.
+    phases: seconds by phase: ``resolve`` the reference, ``headers``, ``select`` readers, ``read``, ``place``. The
+        first two are those of opening the checkpoint, also in the report of its second load.
+    seconds: ``read`` and ``place``. ``seconds_to_first``: until the first tensor was handed out.
+    peak_rss_anon, peak_rss_file: bytes of the whole process, None off Linux. major_faults: during the load.
+    dtypes: bytes wanted by the dtype in the files, in the format's words.
+    copied: tensors that lay unaligned in the file. cast: ``"from -> to"`` to a count.
+    skipped: ``(what, why)`` for files that lie there and for tensors of the checkpoint that were not read.
+    missing, unexpected: names the target has and the checkpoint lacks, and the reverse. tied: names of one parameter.
+    aliases: names that were filled from a tensor stored under another. left_on_meta: buffers that no checkpoint
+        holds, still without memory. notices: what a person should know of the files.
     """
 
     reference: str
@@ -37,8 +47,11 @@ class LoadReport:
     peak_rss_anon: int | None
     peak_rss_file: int | None
     major_faults: int
+    phases: Mapping[str, float] = field(default_factory=dict)
+    dtypes: Mapping[str, int] = field(default_factory=dict)
     copied: int = 0
     cast: Mapping[str, int] = field(default_factory=dict)
+    skipped: tuple[tuple[str, str], ...] = ()
     missing: tuple[str, ...] = ()
     unexpected: tuple[str, ...] = ()
     tied: tuple[tuple[str, ...], ...] = ()
@@ -50,97 +63,100 @@ class LoadReport:
     def reader(self) -> str | None:
         return self.selection.chosen
 
+    @property
+    def bytes_cached(self) -> int | None:
+        return None if self.storage_bytes is None else max(0, self.bytes_read - self.storage_bytes)
+
     def to_json(self) -> dict[str, Any]:
-        data = {name: getattr(self, name) for name in self.__dataclass_fields__}
-        plain = {k: list(v) if isinstance(v, tuple) else v for k, v in data.items()}
-        return plain | {
+        """Plain JSON data, with ``version`` and the derived ``reader`` and ``bytes_cached`` beside the fields."""
+        fields = {name: _plain(getattr(self, name)) for name in self.__dataclass_fields__}
+        return {
+            "version": REPORT_VERSION,
+            **fields,
             "reader": self.reader,
+            "bytes_cached": self.bytes_cached,
             "selection": self.selection.to_json(),
-            "cast": dict(self.cast),
-            "aliases": dict(self.aliases),
-            "tied": [list(names) for names in self.tied],
         }
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> LoadReport:
+        """The report that `to_json` described. Raises ValueError for another version, TypeError for what is none."""
+        if not isinstance(data, Mapping) or "version" not in data:
+            raise TypeError("not the JSON of a load report: it has no version")
+        if data["version"] != REPORT_VERSION:
+            raise ValueError(f"a load report of version {data['version']!r}; this is read here: {REPORT_VERSION}")
+        given = {name: value for name, value in data.items() if name not in ("version", "reader", "bytes_cached")}
+        if unknown := sorted(set(given) - set(cls.__dataclass_fields__)):
+            raise TypeError(f"a load report has no field {unknown}; it has {sorted(cls.__dataclass_fields__)}")
+        restored = {name: _RESTORED.get(name, _as_it_is)(value) for name, value in given.items()}
+        return cls(**restored)
+
     def __str__(self) -> str:
-        return "\n".join(f"{label + ':':<12}{value}" for label, value in self._lines())
+        return "\n".join(f"{label + ':':<12}{value}" for label, value in self._lines() if value)
 
     def _lines(self) -> list[tuple[str, str]]:
         first = self.seconds_to_first
         after = "" if first is None else f", first tensor after {first * 1e3:.1f} ms"
         from_storage = "" if self.storage_bytes is None else f", {size(self.storage_bytes)} from storage"
-        lines = [
+        read = f"{counted(self.tensors, 'tensor')}, {size(self.bytes_read)} of {size(self.bytes_wanted)} wanted"
+        return [
             ("reader", f"{self.reader} ({self.selection.reason})"),
-            (
-                "read",
-                f"{counted(self.tensors, 'tensor')}, {size(self.bytes_read)} of {size(self.bytes_wanted)} wanted, "
-                f"{counted(self.files, 'file')}{from_storage}",
-            ),
-            ("time", f"{self.seconds:.3f} s{after}"),
+            ("read", f"{read}, {counted(self.files, 'file')}{from_storage}"),
+            ("dtypes", ", ".join(f"{name} {size(nbytes)}" for name, nbytes in self.dtypes.items())),
+            ("time", f"{self.seconds:.3f} s{after}{self._phases()}"),
+            ("memory", self._memory()),
+            *self._remarks(),
         ]
-        if self.peak_rss_anon is not None and self.peak_rss_file is not None:
-            peak = f"anonymous {size(self.peak_rss_anon)}, file {size(self.peak_rss_file)} (peak of the process)"
-            lines.append(("memory", f"{peak}, {self.major_faults} major faults"))
-        return lines + self._remarks()
+
+    def _phases(self) -> str:
+        each = ", ".join(f"{name} {seconds:.3f}" for name, seconds in self.phases.items())
+        return f"; {each} s" if each else ""
+
+    def _memory(self) -> str:
+        if self.peak_rss_anon is None or self.peak_rss_file is None:
+            return ""
+        peak = f"anonymous {size(self.peak_rss_anon)}, file {size(self.peak_rss_file)} (peak of the process)"
+        return f"{peak}, {counted(self.major_faults, 'major fault')}"
 
     def _remarks(self) -> list[tuple[str, str]]:
-        cast = ", ".join(f"{count} x {what}" for what, count in self.cast.items())
-        aliases = ", ".join(f"{name} from {source}" for name, source in self.aliases.items())
-        remarks = [
+        return [
             ("copied", f"{counted(self.copied, 'tensor')}, unaligned in the file" if self.copied else ""),
-            ("cast", cast),
+            ("cast", ", ".join(f"{count} x {what}" for what, count in self.cast.items())),
             ("tied", "; ".join(" = ".join(names) for names in self.tied)),
-            ("aliases", aliases),
+            ("aliases", ", ".join(f"{name} from {source}" for name, source in self.aliases.items())),
+            ("skipped", "; ".join(f"{what}: {why}" for what, why in self.skipped)),
             ("missing", _named(self.missing)),
             ("unexpected", _named(self.unexpected)),
             ("on meta", _named(self.left_on_meta)),
             *(("notice", notice) for notice in self.notices),
         ]
-        return [(label, text) for label, text in remarks if text]
 
 
 def _named(names: tuple[str, ...]) -> str:
     return some(names, 5) if names else ""
 
 
-class Meter:
-    """Measures a load between enter and exit."""
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return dict(value)
+    return [_plain(item) for item in value] if isinstance(value, tuple) else value
 
-    def __init__(self) -> None:
-        self.stats = ReadStats()
-        self.seconds = 0.0
-        self.seconds_to_first: float | None = None
-        self._stack = ExitStack()
 
-    def __enter__(self) -> Meter:
-        self.memory = self._stack.enter_context(PeakMemory())
-        self._faults = major_faults()
-        self._storage = storage_bytes_read()
-        self._begun = time.perf_counter()
-        return self
+def _as_it_is(value: Any) -> Any:
+    return value
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.seconds = time.perf_counter() - self._begun
-        self._stack.close()
 
-    def update(self, stats: ReadStats) -> None:
-        if self.seconds_to_first is None and stats.tensors:
-            self.seconds_to_first = time.perf_counter() - self._begun
-        self.stats = stats
+def _pairs(value: Any) -> tuple[tuple[str, ...], ...]:
+    return tuple(map(tuple, value))
 
-    def figures(self) -> dict[str, Any]:
-        """The measured fields of a `LoadReport`."""
-        storage = storage_bytes_read()
-        return {
-            "tensors": self.stats.tensors,
-            "bytes_wanted": self.stats.bytes_wanted,
-            "bytes_read": self.stats.bytes_read,
-            "copied": self.stats.copied,
-            "storage_bytes": None if storage is None or self._storage is None else storage - self._storage,
-            "seconds": self.seconds,
-            "seconds_to_first": self.seconds_to_first,
-            "peak_rss_anon": self.memory.anon,
-            "peak_rss_file": self.memory.file,
-            "major_faults": major_faults() - self._faults,
-        }
+
+_RESTORED: Mapping[str, Callable[[Any], Any]] = {
+    "selection": Selection.from_json,
+    "skipped": _pairs,
+    "tied": _pairs,
+    "missing": tuple,
+    "unexpected": tuple,
+    "left_on_meta": tuple,
+    "notices": tuple,
+}
+"""What JSON has as lists and objects, made what the fields hold."""

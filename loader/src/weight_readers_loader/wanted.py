@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weight_readers import Feature, TensorMeta, TensorSlice
+from weight_readers_loader.wording import counted, size
 
 KeyFilter = Callable[[str], bool]
 
@@ -44,6 +45,23 @@ class Wanted:
     def nbytes(self) -> int:
         return sum(_nbytes(meta, self.slices.get(name)) for name, meta in self.tensors.items())
 
+    def bytes_by_dtype(self) -> dict[str, int]:
+        """Bytes wanted by the files' own words for dtypes, most first."""
+        sums: Counter[str] = Counter()
+        for name, meta in self.tensors.items():
+            sums[meta.source_dtype] += _nbytes(meta, self.slices.get(name))
+        return dict(sums.most_common())
+
+    def skipped(self, tensors: Mapping[str, TensorMeta]) -> list[tuple[str, str]]:
+        """``(what, why)`` for those of ``tensors`` that are not wanted, or only in part."""
+        found: list[tuple[str, str]] = []
+        if others := [meta.nbytes for name, meta in tensors.items() if name not in self.tensors]:
+            found.append((f"{counted(len(others), 'tensor')} ({size(sum(others))})", "not asked for"))
+        metas = [(self.tensors[name], part) for name, part in self.slices.items()]
+        if outside := sum(meta.nbytes - _nbytes(meta, part) for meta, part in metas):
+            found.append((f"parts of {counted(len(metas), 'tensor')} ({size(outside)})", "outside of their slices"))
+        return found
+
     def needs(self) -> dict[str, Any]:
         """The fields of a `Request` that follow from what is wanted."""
         features = set() if self.whole else {Feature.KEY_FILTER}
@@ -52,6 +70,12 @@ class Wanted:
             "dtypes": frozenset(meta.dtype for meta in self.tensors.values()),
             "bytes_wanted": self.nbytes,
         }
+
+    def only(self, names: Collection[str]) -> Wanted:
+        """The part of this that is in ``names``."""
+        if len(names) >= len(self.tensors) and all(name in names for name in self.tensors):
+            return self
+        return replace(self._part(name for name in self.tensors if name in names), whole=False)
 
     def split(self, groups: Iterable[Sequence[str]]) -> Iterator[tuple[Sequence[str], Wanted]]:
         """Each group of files with the part that lies in it; groups of which nothing is wanted are left out."""

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from torch import nn
 
 from weight_readers import ReadStats, TensorSlice, explain_selection
 from weight_readers_loader import LoadReport, open_checkpoint
-from weight_readers_loader.report import Meter
+from weight_readers_loader.meter import Clock, Meter
 
 
 def report(**fields: Any) -> LoadReport:
@@ -43,7 +42,7 @@ def test_the_figures_are_said_with_their_units() -> None:
     said = lines(report())
     assert said["read"] == "1 tensor, 1.00 KiB of 1.50 KiB wanted, 1 file, 0 B from storage"
     assert said["time"] == "1.500 s, first tensor after 2.5 ms"
-    assert said["memory"] == "anonymous 1.00 MiB, file 2.00 MiB (peak of the process), 1 major faults"
+    assert said["memory"] == "anonymous 1.00 MiB, file 2.00 MiB (peak of the process), 1 major fault"
     assert said["reader"].startswith("safetensors (")
 
 
@@ -73,12 +72,80 @@ def test_remarks_are_said_only_where_there_are_any() -> None:
     assert (said["tied"], said["aliases"], said["on meta"]) == ("embed = head", "head from embed", "table")
 
 
-def test_every_field_goes_through_json() -> None:
-    full = report(missing=("a",), tied=(("b", "c"),), cast={"x": 1}, notices=("n",))
+def test_dtypes_phases_and_what_was_skipped_are_said() -> None:
+    phases = {"resolve": 0.001, "headers": 0.002, "select": 0.0, "read": 1.25, "place": 0.25}
+    said = lines(
+        report(phases=phases, dtypes={"BF16": 2048, "F32": 4}, skipped=(("x.bin", "of format pt"), ("y", "z")))
+    )
+    assert said["time"].endswith("; resolve 0.001, headers 0.002, select 0.000, read 1.250, place 0.250 s")
+    assert said["dtypes"] == "BF16 2.00 KiB, F32 4 B"
+    assert said["skipped"] == "x.bin: of format pt; y: z"
+
+
+def test_what_cannot_have_come_from_storage_was_cached() -> None:
+    assert report(bytes_read=1024, storage_bytes=1000).bytes_cached == 24
+    assert report(bytes_read=1024, storage_bytes=4096).bytes_cached == 0
+    assert report(storage_bytes=None).bytes_cached is None
+
+
+FULL = {
+    "phases": {"read": 1.0},
+    "dtypes": {"F32": 8},
+    "cast": {"x": 1},
+    "skipped": (("a.bin", "why"),),
+    "missing": ("a",),
+    "unexpected": ("u",),
+    "tied": (("b", "c"),),
+    "aliases": {"d": "b"},
+    "left_on_meta": ("m",),
+    "notices": ("n",),
+}
+
+
+def test_a_report_comes_back_from_its_json() -> None:
+    full = report(**FULL)
     data = json.loads(json.dumps(full.to_json()))
-    assert set(data) == {*LoadReport.__dataclass_fields__, "reader"}
-    assert (data["missing"], data["tied"], data["reader"]) == (["a"], [["b", "c"]], "safetensors")
-    assert replace(full, missing=()) != full
+    assert set(data) == {*LoadReport.__dataclass_fields__, "version", "reader", "bytes_cached"}
+    assert (data["version"], data["reader"], data["tied"]) == (1, "safetensors", [["b", "c"]])
+    assert LoadReport.from_json(data) == full
+
+
+def test_every_field_is_documented() -> None:
+    assert LoadReport.__doc__ is not None
+    undocumented = [name for name in LoadReport.__dataclass_fields__ if name not in LoadReport.__doc__]
+    assert undocumented == []
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        ({"version": 2}, ValueError, "a load report of version 2; this is read here: 1"),
+        ({"version": None}, ValueError, "version None"),
+        ({"speed": 1}, TypeError, r"no field \['speed'\]"),
+    ],
+)
+def test_json_of_another_version_or_kind_is_refused(
+    change: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        LoadReport.from_json({**report().to_json(), **change})
+
+
+def test_json_of_something_else_is_refused() -> None:
+    with pytest.raises(TypeError, match="not the JSON of a load report"):
+        LoadReport.from_json({"tensors": 1})
+
+
+def test_waiting_for_tensors_is_reading_and_the_rest_is_placing() -> None:
+    clock = Clock({"resolve": 5.0})
+    with Meter(clock) as meter:
+        for _ in clock.waiting(iter([("a", torch.zeros(1)), ("b", torch.zeros(1))])):
+            pass
+    phases = meter.figures()["phases"]
+    assert list(phases) == ["resolve", "headers", "select", "read", "place"]
+    assert phases["resolve"] == 5.0
+    assert phases["read"] > 0
+    assert phases["read"] + phases["place"] == pytest.approx(meter.seconds)
 
 
 def test_the_meter_keeps_the_last_totals_and_the_time_of_the_first_tensor() -> None:
@@ -134,3 +201,28 @@ class TestFiguresOfARealLoad:
         checkpoint.state_dict(device=device)
         assert checkpoint.report is not None
         assert checkpoint.report.selection.request.kept_on_host
+
+    def test_what_was_not_read_is_listed_with_its_reason(self, tmp_path: Path) -> None:
+        write_sharded(tmp_path)
+        write_tensors(tmp_path / "consolidated.safetensors", {"other": ("F32", [1], floats(1))})
+        checkpoint = open_checkpoint(tmp_path)
+        checkpoint.state_dict(key_filter="t1".__eq__)
+        found = checkpoint.report
+        assert found is not None
+        assert dict(found.skipped)["1 tensor (8 B)"] == "not asked for"
+        assert "consolidated.safetensors" in dict(found.skipped)
+        assert found.dtypes == {"F32": 8}
+
+    def test_the_part_outside_of_a_slice_is_listed(self, tmp_path: Path) -> None:
+        write_tensors(tmp_path / "model.safetensors", {"w": ("F32", [4, 2], floats(*range(8)))})
+        checkpoint = open_checkpoint(tmp_path)
+        checkpoint.state_dict(slices={"w": TensorSlice(dim=0, start=1, stop=3)})
+        assert checkpoint.report is not None
+        assert checkpoint.report.skipped == (("parts of 1 tensor (16 B)", "outside of their slices"),)
+
+    @pytest.mark.parametrize("reader", ["safetensors", "threaded"])
+    def test_every_phase_has_its_time_and_reading_and_placing_are_the_load(self, reader: str, tmp_path: Path) -> None:
+        write_sharded(tmp_path)
+        found = open_checkpoint(tmp_path, reader=reader).load_into({"t1": torch.zeros(2), "t2": torch.zeros(2)})
+        assert all(seconds > 0 for seconds in found.phases.values())
+        assert found.phases["read"] + found.phases["place"] == pytest.approx(found.seconds)

@@ -8,7 +8,7 @@ said with its reason; what is left over twice is an error, never a guess.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from weight_readers.errors import BadIndexError, CheckpointError, CheckpointProblems
@@ -61,7 +61,7 @@ class Layout:
     ``notices`` are the sentences a user should see. ``problems`` are files that belong here and cannot be used:
     it is empty unless the layout was resolved with ``keep_problems``. ``scheme`` is that of the paths that a reader
     takes, and ``place`` the settings of their store, in words. ``remote`` is set while the files have yet to be
-    downloaded: ``brought()`` is the layout that a reader can take.
+    downloaded: ``brought()`` is the layout that a reader can take. ``listing`` shows what else lies there.
     """
 
     format: str
@@ -75,6 +75,7 @@ class Layout:
     problems: tuple[CheckpointError, ...] = ()
     scheme: str = "file"
     place: Mapping[str, str] = field(default_factory=dict)
+    listing: Listing | None = field(default=None, compare=False, repr=False)
     remote: Remote | None = None
 
     def brought(self, *, show_progress: bool = False) -> Layout:
@@ -112,6 +113,7 @@ def resolve_layout(
     """
     asked = Asked(variant=variant, format=use_format, rank=rank, world_size=world_size)
     layout = _layout(located, asked)
+    layout = layout if layout.listing else replace(layout, listing=located.listing)
     if not keep_problems:
         CheckpointProblems.raise_any(layout.problems, path=layout.index.path if layout.index else layout.root)
     return layout
@@ -121,7 +123,8 @@ def _layout(located: Located, asked: Asked) -> Layout:
     listing = located.listing
     if located.selector is not None:
         chosen = of_selector(listing, located.selector, asked)
-        return _of_families(chosen.listing, chosen.seen, [chosen.family], asked)
+        layout = _of_families(chosen.listing, chosen.seen, [chosen.family], asked)
+        return replace(layout, listing=chosen.listing)
     if located.name is None:
         return _of_folder(listing, asked)
     index = parse_index_name(located.name, variant=asked.variant)

@@ -99,6 +99,7 @@ class HubFiles:
             files=tuple(replace(file, path=here[file.path]) for file in layout.files),
             index=index and replace(index, path=os.path.join(root, index.name)),
             unindexed=(),
+            listing=FolderListing(root),
             remote=None,
         )
 

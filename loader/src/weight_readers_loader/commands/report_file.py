@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The file of ``--report``: its place is tried before anything is read, and it appears whole or not at all."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+class ReportFile:
+    """Raises OSError when made, where no file can be written at ``path``; what is there stays until `write`."""
+
+    def __init__(self, path: str) -> None:
+        # A link stays a link, to the new file.
+        self._path = Path(path).resolve()
+        if self._path.exists() and not self._path.is_file():
+            raise FileExistsError(f"{path} is there and no file")
+        self._write(b"").unlink()
+
+    def write(self, data: Mapping[str, Any]) -> None:
+        """Put ``data`` there as JSON, in place of what was there. Raises OSError."""
+        document = json.dumps(data, indent=2) + "\n"
+        temporary = self._write(document.encode())
+        try:
+            temporary.replace(self._path)
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+
+    def _write(self, content: bytes) -> Path:
+        """A new file beside the one that is to be, so that it can take its place in one step."""
+        temporary = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}")
+        try:
+            with temporary.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError:
+            temporary.unlink(missing_ok=True)
+            raise
+        return temporary

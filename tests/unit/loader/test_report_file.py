@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+from support.files import write_sharded
+
+from weight_readers_loader import LoadReport
+from weight_readers_loader.cli import cli
+
+
+def load(*arguments: object) -> Result:
+    return CliRunner().invoke(cli, ["load", *map(str, arguments)])
+
+
+def test_the_report_of_a_load_is_written_as_json(tmp_path: Path) -> None:
+    model, out = tmp_path / "model", tmp_path / "out.json"
+    write_sharded(model)
+    assert load(model, "--report", out).exit_code == 0
+    report = LoadReport.from_json(json.loads(out.read_text()))
+    assert (report.reference, report.tensors, report.bytes_read) == (str(model), 2, 16)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "out.json"]
+
+
+def test_an_older_report_is_replaced_and_a_link_to_it_stays_one(tmp_path: Path) -> None:
+    write_sharded(tmp_path / "model")
+    (tmp_path / "real.json").write_text("older")
+    (tmp_path / "link.json").symlink_to("real.json")
+    assert load(tmp_path / "model", "--report", tmp_path / "link.json").exit_code == 0
+    assert (tmp_path / "link.json").is_symlink()
+    assert json.loads((tmp_path / "real.json").read_text())["version"] == 1
+
+
+@pytest.mark.parametrize("place", ["nowhere/out.json", "folder", "pipe"])
+def test_a_place_that_cannot_be_written_is_refused_before_the_checkpoint_is_looked_at(
+    place: str, tmp_path: Path
+) -> None:
+    (tmp_path / "folder").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    done = load(tmp_path / "no-model", "--report", tmp_path / place)
+    assert done.exit_code == 2
+    assert f"cannot write {tmp_path / place}" in done.stderr
+    assert "no-model" not in done.stderr
+
+
+def test_a_load_that_fails_leaves_the_older_report(tmp_path: Path) -> None:
+    first, _ = write_sharded(tmp_path / "model")
+    first.write_bytes(first.read_bytes()[:-1])
+    (tmp_path / "out.json").write_text("older")
+    assert load(tmp_path / "model", "--report", tmp_path / "out.json").exit_code == 1
+    assert (tmp_path / "out.json").read_text() == "older"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "out.json"]
