@@ -26,6 +26,7 @@ from weight_readers.errors import (
     UnreadableFileError,
     UnsafePathError,
 )
+from weight_readers_loader.resolve import resolve as resolve_anywhere
 from weight_readers_loader.resolve.formats import format_of
 from weight_readers_loader.resolve.layouts import Layout, resolve_layout
 from weight_readers_loader.resolve.references import locate, parse_reference
@@ -490,9 +491,9 @@ class TestB165AMistypedPathIsNoRepoId:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
         monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-        error = refused(text)
-        assert isinstance(error, CheckpointNotFoundError)
-        assert "the cache holds no revision" in error.what
+        with pytest.raises(CheckpointNotFoundError) as caught:
+            resolve_anywhere(text)
+        assert "the cache holds no revision" in caught.value.what
 
     def test_a_blank_at_the_end_of_a_path_that_exists_is_pointed_out(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -256,7 +256,7 @@ def test_a_shard_that_the_index_names_and_the_hub_lacks_is_missing_before_any_do
     [
         ({"reader": "none"}, UnknownReaderError),
         ({"reader": "gguf", "strict": True}, ReaderUnavailableError),
-        ({"reader_options": {"nonsense": 1}}, NoSuitableReaderError),
+        ({"reader_options": {"dequantize": "bfloat16"}}, NoSuitableReaderError),
     ],
 )
 def test_what_no_reader_can_do_is_refused_before_any_download(
