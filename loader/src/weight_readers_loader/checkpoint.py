@@ -62,6 +62,7 @@ def open_checkpoint(
     config: LayeredConfig | LoadConfig | str | os.PathLike[str] | None = None,
     adapters: Sequence[Adapter] = (),
     environment: Environment | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
     on_file: Callable[[str], None] | None = None,
 ) -> Checkpoint:
     """Resolve ``reference``, check all its headers, and return a `Checkpoint` ready to be read.
@@ -90,6 +91,8 @@ def open_checkpoint(
         ``load_into`` give, one after the other; after them come those of ``config``. Filters and slices go by the names
         of the files.
     environment: facts about the machine for the policy.
+    cache_dir: where copies of stored files go whose format no reader reads in their store (GGUF in S3), by default
+        ``weight-readers`` below the user's cache folder. Headers and what is asked for are copied, and kept there.
     on_file: called with a file's path when its first tensor is handed out.
 
     Raises `ConfigError` for an option that nobody has, is ill-typed or excludes another one, before any file is looked
@@ -107,6 +110,7 @@ def open_checkpoint(
         num_weight_load_threads=num_weight_load_threads,
         dequantize=dequantize,
         reader_options=reader_options,
+        cache_dir=None if cache_dir is None else os.fspath(cache_dir),
     )
     check_reader_options(layers)
     warn_of_engine_keys(engine)
@@ -383,7 +387,7 @@ class Checkpoint:
         if not self._adapters:
             return wanted, Adapted((), wanted.tensors)
         adapted = Adapted(self._adapters, wanted.tensors)
-        changed = adapted.needs.difference(adapted.untouched().values())
+        changed = adapted.needs - set(adapted.untouched().values())
         for name in wanted.slices:
             if name in changed:
                 raise ValueError(f"slices: an adapter changes {name!r}, so that no part of it can be read alone")

@@ -65,7 +65,7 @@ class LoadConfig(BaseModel):
         None, description="Threads of a reader that has any; others run without."
     )
     enable_broadcast_weight_load: bool | None = Field(
-        None, description="One rank reads for all. Only false is taken: loading here is of one process."
+        None, description="One rank reads for all. Only false is taken: `open_distributed(how='broadcast')` does that."
     )
     max_in_flight_bytes: Bytes | None = Field(
         None, description="Bytes under way at most, of a reader that copies; a mapping has none under way."
@@ -79,6 +79,9 @@ class LoadConfig(BaseModel):
     device: Text | None = Field(None, description="Where tensors go if the call does not say.")
     dequantize: Literal["float32", "bfloat16", "float16", "fp32", "bf16", "fp16"] | None = Field(
         None, description="Numbers of this dtype for what the files hold in quantized blocks."
+    )
+    cache_dir: Text | None = Field(
+        None, description="Where copies of stored files go whose format no reader reads in their store."
     )
     adapters: Annotated[tuple[Mapping[str, Any], ...], BeforeValidator(_as_tuple)] | None = Field(
         None, description="Adapters by name, each with its options, one after the other."

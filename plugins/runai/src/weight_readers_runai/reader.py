@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 
@@ -12,15 +12,19 @@ import torch
 
 from weight_readers import (
     CheckpointMeta,
+    FileVersion,
     ReaderInfo,
     ReadStats,
     Selection,
+    StoredDigest,
     StoredFile,
     TensorSlice,
 )
 from weight_readers.reader import Files, KeyFilter, Progress
-from weight_readers_files import FilePlan, KnownHeaders, natural_order
+from weight_readers_files import FilePlan, KnownHeaders, Range, natural_order
 from weight_readers_files.targets import checked_plans
+from weight_readers_runai import checksums
+from weight_readers_runai.fetching import fetch
 from weight_readers_runai.files import LocalFiles
 from weight_readers_runai.into import Filled, read_into
 from weight_readers_runai.objects import KnownObjects, ObjectHeaders, StoredObjects
@@ -28,7 +32,7 @@ from weight_readers_runai.options import Options
 from weight_readers_runai.plugin import declared
 from weight_readers_runai.requests import loads_of
 from weight_readers_runai.session import Source, opened, refused, window_of
-from weight_readers_runai.store import Store
+from weight_readers_runai.store import ObjectState, Store
 from weight_readers_runai.streamer import StreamerError
 from weight_readers_runai.uris import Uri, common_scheme
 from weight_readers_safetensors import HeaderCache, plan
@@ -152,10 +156,35 @@ class StreamerReader:
         state = self._store.state(uri)
         return self._store.read(uri, 0, min(limit, state.nbytes), state)
 
+    def stored_digest(self, path: str) -> StoredDigest:
+        """The checksum of the whole object that the store keeps, or why there is none to compare with."""
+        return checksums.stored(self._store.head_with_checksums(self._uri(path)))
+
+    def digest(self, path: str, algorithm: str, *, on_bytes: Callable[[int], None] | None = None) -> str:
+        """Hex digits of the object's bytes as they arrive by ranges, of one state of it.
+
+        Raises FileChangedError where it changes meanwhile, ValueError for an algorithm that is not known.
+        """
+        return checksums.digest(self._store, self._uri(path), algorithm, on_bytes)
+
     def place(self, path: str) -> dict[str, str]:
         """Endpoint, region and so on, each with the option or variable it comes from; never a secret."""
         self._uri(path)
         return self._store.settings.effective()
+
+    def version(self, path: str) -> FileVersion:
+        """Size and ETag of an object."""
+        state = self._store.state(self._uri(path))
+        return FileVersion(nbytes=state.nbytes, tag=state.etag)
+
+    def fetch(
+        self, path: str, ranges: Sequence[Range], write: Callable[[int, memoryview], None], *, version: FileVersion
+    ) -> None:
+        """Give ``write`` each ``(offset, length)`` of ``ranges`` in pieces of at most 8 MiB as they arrive."""
+        state = ObjectState(version.nbytes, version.tag)
+        source = StoredObjects(self._store, {str(self._uri(path)): state}, self._options)
+        limit = self._options.memory_limit or source.window
+        fetch(source, path, ranges, write, limit=limit, timeout=self._options.timeout)
 
     def _uri(self, path: str) -> Uri:
         uri = Uri.parse(path)

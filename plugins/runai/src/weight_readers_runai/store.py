@@ -4,9 +4,10 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
-from typing import Any, NamedTuple, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeVar, cast
 
 from weight_readers import CheckpointError, FileChangedError, StoredFile, UnreadableFileError
 from weight_readers_runai import refusals
@@ -62,6 +63,11 @@ class Store:
             raise UnreadableFileError("a prefix, not an object", path=str(uri), expected="the URI of a file")
         answer = self._ask(uri, lambda: self._head(uri))
         return ObjectState(int(answer["ContentLength"]), str(answer.get("ETag", "")))
+
+    def head_with_checksums(self, uri: Uri) -> Mapping[str, Any]:
+        """The answer to HeadObject, with the checksums that the store keeps."""
+        ask = partial(self._client().head_object, Bucket=uri.bucket, Key=uri.key, ChecksumMode="ENABLED")
+        return cast("Mapping[str, Any]", self._ask(uri, ask))
 
     def read(self, uri: Uri, offset: int, length: int, state: ObjectState | None = None) -> bytes:
         """Exactly ``length`` bytes. Raises FileChangedError where the object is not in ``state`` any more."""
