@@ -38,6 +38,7 @@ from weight_readers_loader.progress import progress_bar
 from weight_readers_loader.report import LoadReport
 from weight_readers_loader.resolve import Layout, resolve, scheme_of
 from weight_readers_loader.resolve.formats import format_by_name
+from weight_readers_loader.side_files import SideFiles
 from weight_readers_loader.streams import Stream, Update, both, touched
 from weight_readers_loader.wanted import KeyFilter, Wanted
 from weight_readers_loader.watch import Watch
@@ -369,6 +370,10 @@ class Checkpoint:
         instance("name", name, str, "a str")
         self._must_have([name])
         return LazyTensor(self, self.tensors[name])
+
+    def side_files(self) -> SideFiles:
+        """What lies beside the weights: config, tokenizer, templates. ``copy_to(folder)`` takes them."""
+        return SideFiles(self.layout)
 
     def _must_have(self, names: Iterable[str]) -> None:
         for name in names:
