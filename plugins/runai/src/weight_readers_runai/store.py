@@ -157,7 +157,10 @@ class Store:
             yield page
 
     def _require_range(self, uri: Uri, answer: dict[str, Any], offset: int, length: int) -> int | None:
-        """The size of the object, None where the answer does not tell. Raises CheckpointError for another range than the one asked for."""
+        """The size of the object, None where the answer does not tell.
+
+        Raises CheckpointError for another range than the one asked for.
+        """
         status = answer["ResponseMetadata"]["HTTPStatusCode"]
         span = str(answer.get("ContentRange", ""))
         # rclone says 200 and no range where it begins with the object; it sends no more than what was asked for.
