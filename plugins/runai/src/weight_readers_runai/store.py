@@ -116,7 +116,8 @@ class Store:
         with closing(answer["Body"]) as body:
             total = self._require_range(uri, answer, offset, length)
             if state is not None:  # Not every store heeds If-Match.
-                state.require(ObjectState(total, str(answer.get("ETag", "")) or state.etag), uri)
+                known = state.nbytes if total is None else total
+                state.require(ObjectState(known, str(answer.get("ETag", "")) or state.etag), uri)
             return _whatever_comes(body, length)
 
     def region(self, bucket: str) -> str | None:
@@ -155,13 +156,16 @@ class Store:
         while (page := self._ask(uri, lambda: next(left, None))) is not None:
             yield page
 
-    def _require_range(self, uri: Uri, answer: dict[str, Any], offset: int, length: int) -> int:
-        """The size of the object. Raises CheckpointError for another range than the one asked for."""
+    def _require_range(self, uri: Uri, answer: dict[str, Any], offset: int, length: int) -> int | None:
+        """The size of the object, None where the answer does not tell.
+
+        Raises CheckpointError for another range than the one asked for.
+        """
         status = answer["ResponseMetadata"]["HTTPStatusCode"]
         span = str(answer.get("ContentRange", ""))
-        # rclone says 200 where the range is the whole object, as it may.
+        # rclone says 200 and no range where it begins with the object; it sends no more than what was asked for.
         if status == 200 and offset == 0 and answer.get("ContentLength") == length:
-            return length
+            return None
         start, _, total = span.partition("/")
         if status != 206 or start != f"bytes {offset}-{offset + length - 1}" or not total.isdecimal():
             expected = f"HTTP 206 bytes {offset}-{offset + length - 1}"
