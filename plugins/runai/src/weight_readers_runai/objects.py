@@ -130,7 +130,14 @@ class StoredObjects:
         self._refuse_fork()
         # One request per range of ours, which is what `guard` relies on.
         environment = {"RUNAI_STREAMER_CHUNK_BYTESIZE": str(_BLOCK_BYTES), **self._options.threads()}
-        return Streamer(environment | self._store.settings.native(), keep_environment=True)
+        settings = self._store.settings
+        streamer = Streamer(environment | settings.native(), keep_environment=True)
+        # The library makes more clients later on, when the variables are as before again.
+        if settings.endpoint or settings.region:
+            from runai_model_streamer.s3_utils.s3_utils import S3Credentials
+
+            streamer.use_credentials(S3Credentials(region_name=settings.region, endpoint=settings.endpoint))
+        return streamer
 
     def failure(self, code: int | None, words: str, path: str, tensor: str) -> CheckpointError:
         uri = _uri(path)
