@@ -163,11 +163,11 @@ class Store:
         """
         status = answer["ResponseMetadata"]["HTTPStatusCode"]
         span = str(answer.get("ContentRange", ""))
-        # rclone says 200 and no range where it begins with the object; it sends no more than what was asked for.
-        if status == 200 and offset == 0 and answer.get("ContentLength") == length:
+        # Whoever says 200 may mean the whole object; rclone says it of ranges, too, with and without naming them.
+        if status == 200 and offset == 0 and not span and answer.get("ContentLength") == length:
             return None
         start, _, total = span.partition("/")
-        if status != 206 or start != f"bytes {offset}-{offset + length - 1}" or not total.isdecimal():
+        if status not in (200, 206) or start != f"bytes {offset}-{offset + length - 1}" or not total.isdecimal():
             expected = f"HTTP 206 bytes {offset}-{offset + length - 1}"
             found = f"HTTP {status} {span or answer.get('ContentType', '')}".strip()
             raise refusals.range_refused(uri, expected=expected, found=found, settings=self.settings)
