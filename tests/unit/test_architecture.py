@@ -37,9 +37,11 @@ DISTRIBUTION_OF = {"importlib_metadata": "importlib-metadata"}
 IMPORTED_LATE = {
     ("formats/files", "torch"),
     ("formats/safetensors", "torch"),
+    ("loader", "huggingface_hub"),
     ("plugins/gguf", "llvmlite"),
     ("plugins/gguf", "numba"),
     ("plugins/gguf", "triton"),
+    ("plugins/runai", "awscrt"),
     ("plugins/runai", "boto3"),
     ("plugins/runai", "botocore"),
 }

@@ -7,12 +7,14 @@ Nothing here imports torch before a command needs it, so that ``--help`` and ``l
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
 
 import weight_readers
+from weight_readers_loader.commands import config as flags
 from weight_readers_loader.commands import options, output
 
 if TYPE_CHECKING:
@@ -61,21 +63,15 @@ def explain(reference: str, as_json: bool, into_existing: bool, **given: Any) ->
     Ends with 1 where no reader fits.
     """
     options.check_ranks(given)
-    options.check_threads(given)
-    from weight_readers_loader.chooser import thread_settings, with_dequantize
     from weight_readers_loader.commands.explain import explain as command
 
-    reader_options = options.reader_options(given["options"])
+    config = flags.config_of(given)
     found = command(
-        _layout(reference, given, reader_options=reader_options),
+        lambda reader_options: _layout(reference, given, reader_options=reader_options),
+        config=config,
         key_filter=options.key_filter(given["patterns"]),
-        device=given["device"] or "cpu",
         owned=given["owned"],
         into_existing=into_existing,
-        reader=given["reader"],
-        strict=given["strict"] or None,
-        options=with_dequantize(reader_options, given["dequantize"]),
-        settings=thread_settings(not given["disable_multithread_weight_load"], given["num_weight_load_threads"]),
     )
     if as_json:
         output.as_json(found.error is None, {"reference": reference, **found.to_json()})
@@ -90,6 +86,7 @@ def explain(reference: str, as_json: bool, into_existing: bool, **given: Any) ->
 @cli.command()
 @options.reference
 @options.which_files
+@options.cache_dir
 @options.as_json
 @output.reports_errors
 def inspect(reference: str, as_json: bool, **given: Any) -> None:
@@ -98,7 +95,8 @@ def inspect(reference: str, as_json: bool, **given: Any) -> None:
     from weight_readers_loader.commands import inspect as command
     from weight_readers_loader.commands import views
 
-    seen = command.inspect(_layout(reference, given, keep_problems=True))
+    cache_dir = flags.cache_dir_of(given)
+    seen = command.inspect(_layout(reference, given, keep_problems=True), cache_dir=cache_dir)
     if as_json:
         output.as_json(seen.error is None, {"reference": reference, **seen.to_json()})
     else:
@@ -115,8 +113,11 @@ def inspect(reference: str, as_json: bool, **given: Any) -> None:
 @options.reference
 @options.which_files
 @options.strict
-@click.option("--sha256", is_flag=True, help="Hash the files too, against --manifest or the names of HF cache blobs.")
+@click.option(
+    "--sha256", is_flag=True, help="Hash the files too, against --manifest, HF cache blobs or what a store keeps."
+)
 @options.manifest
+@options.cache_dir
 @options.as_json
 @output.reports_errors
 def verify(reference: str, strict: bool, sha256: bool, manifest: str | None, as_json: bool, **given: Any) -> None:
@@ -129,10 +130,11 @@ def verify(reference: str, strict: bool, sha256: bool, manifest: str | None, as_
     from weight_readers_loader.commands.verify import verification
 
     result = verification(
-        lambda: _layout(reference, given, keep_problems=True),
+        lambda: _layout(reference, given, keep_problems=True).brought(show_progress=True),
         strict=strict or None,
         contents=sha256 or manifest is not None,
         manifest=manifest,
+        cache_dir=flags.cache_dir_of(given),
     )
     if as_json:
         output.as_json(result.ok, {"reference": reference, **result.to_json()})
@@ -142,6 +144,29 @@ def verify(reference: str, strict: bool, sha256: bool, manifest: str | None, as_
     for problem in filter(None, (*result.problems, result.unverified)):
         output.error(problem)
     sys.exit(0 if result.ok else 1)
+
+
+@cli.command()
+@options.reference
+@click.argument("folder", metavar="DEST", type=click.Path(file_okay=False))
+@options.which_files
+@click.option("--overwrite", is_flag=True, help="Replace files that are there already.")
+@options.as_json
+@output.reports_errors
+def fetch(reference: str, folder: str, overwrite: bool, as_json: bool, **given: Any) -> None:
+    """Copy what lies beside the weights of REF (config, tokenizer, templates) to the folder DEST, and name the rest.
+
+    Nothing in DEST is deleted, and nothing that is there is replaced without --overwrite.
+    """
+    options.check_ranks(given)
+    from weight_readers_loader.side_files import SideFiles
+
+    taken = SideFiles(_layout(reference, given, keep_problems=True)).copy_to(folder, overwrite=overwrite)
+    if as_json:
+        output.as_json(True, {"reference": reference, **taken.to_json()})
+        return
+    for line in taken.lines():
+        output.text(line)
 
 
 @cli.command()
@@ -162,6 +187,7 @@ def verify(reference: str, strict: bool, sha256: bool, manifest: str | None, as_
 )
 @options.manifest
 @options.report
+@options.which_ranks
 @click.option("--progress/--no-progress", default=True, help="Show progress on standard error.")
 @options.as_json
 @click.pass_context
@@ -169,34 +195,57 @@ def verify(reference: str, strict: bool, sha256: bool, manifest: str | None, as_
 def load(context: click.Context, **given: Any) -> None:
     """Load REF through the reader that fits, touch every byte, and print the report.
 
-    --into and --then name a callable of an installed module, or of one in the current folder.
+    --into and --then name a callable of an installed module, or of one in the current folder. With --broadcast,
+    --partition or --slices it is one of several ranks: torchrun --nproc-per-node 2 --no-python weight-readers load ...
     """
     options.check_load(given)
+    how = options.how(given)
+    config = flags.config_of(given)
     report_file = options.report_file(given.pop("report"))
-    reader_options = options.reader_options(given.pop("options"))
     key_filter = options.key_filter(given.pop("patterns"))
     from weight_readers_loader.commands.supervise import supervise
 
     # In a process of its own: a mapped file that shrinks ends the process that touches it.
     note = supervise() if context.obj == "process" else lambda path: None
-    options.check_device(given["device"])
+    options.check_device(config.value("device"))
     into = options.imported(given.pop("into"), "--into")
     then = options.imported(given.pop("then"), "--then")
     as_json = given.pop("as_json")
+    given |= {"layout_arguments": {name: given.pop(name) for name in options.WHICH_FILES}, "key_filter": key_filter}
+    given |= {"config": config, "into": into, "on_file": note}
+    if how is not None:
+        _load_together(how, given, then, report_file, as_json)
+        return
     from weight_readers_loader.commands.load import load as command
 
-    filled, report = command(
-        layout_arguments={name: given.pop(name) for name in options.WHICH_FILES},
-        key_filter=key_filter,
-        reader_options=reader_options,
-        into=into,
-        on_file=note,
-        enable_multithread_weight_load=not given.pop("disable_multithread_weight_load"),
-        **given,
-    )
+    filled, report = command(**given)
     if report_file is not None:
         report_file.write(report.to_json())
     result = None if then is None else then(filled)
+    if as_json:
+        output.as_json(True, {"report": report.to_json(), "result": None if result is None else str(result)})
+        return
+    output.text(str(report))
+    if result is not None:
+        output.text(f"{'then:':<12}{result}")
+
+
+def _load_together(how: str, given: dict[str, Any], then: Any, report_file: Any, as_json: bool) -> None:
+    """One rank's part. What all ranks would say is said by the first."""
+    from weight_readers_loader.commands import together
+
+    given = {name: value for name, value in given.items() if name not in ("verify", "manifest")}
+    try:
+        result, report = together.load(how=how, then=then, **given)
+    except Exception as failure:
+        if not together.speaks_of(failure):
+            time.sleep(1)  # a launcher ends all ranks when one does: the first is to say it before
+            sys.exit(1)
+        raise
+    if not together.is_first():
+        return
+    if report_file is not None:
+        report_file.write(report.to_json())
     if as_json:
         output.as_json(True, {"report": report.to_json(), "result": None if result is None else str(result)})
         return

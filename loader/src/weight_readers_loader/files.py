@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 
-from weight_readers import CheckpointError, Order, PluginContractError, ReadsInto, ReadStats, WeightReader
+from weight_readers import Order, PluginContractError, ReadsInto, ReadStats, WeightReader
 from weight_readers_loader.contract import kept_contract
 from weight_readers_loader.streams import Stream, Totals, Update, both, by_file, delivered
 from weight_readers_loader.verifier import Verifier
@@ -33,18 +32,15 @@ class CheckpointFiles:
         on_progress: Update | None = None,
         verifier: Verifier | None = None,
     ) -> Stream:
-        """Yield what is wanted, in the reader's order. Raises FileChangedError, and what `delivered` raises.
+        """Yield what is wanted, in the reader's order, and let ``verifier`` have it too.
 
-        With ``verifier`` the end of it comes only once all digests are right: DigestMismatchError is raised before.
+        Raises FileChangedError, and what `delivered` raises.
         """
         totals = Totals(on_progress, wanted.nbytes)
-        with verifier or nullcontext():
-            for files, part in wanted.split(self.groups):
-                weights = self._read(reader, files, part, device, totals)
-                yield from verifier.stream(weights, part.tensors) if verifier else weights
-                totals.next_group(ReadStats(tensors=len(part.tensors), bytes_read=part.nbytes))
-            if verifier:
-                verifier.finish()
+        for files, part in wanted.split(self.groups):
+            weights = self._read(reader, files, part, device, totals)
+            yield from verifier.stream(weights, part.tensors) if verifier else weights
+            totals.next_group(ReadStats(tensors=len(part.tensors), bytes_read=part.nbytes))
 
     def read_into(
         self,
@@ -55,18 +51,13 @@ class CheckpointFiles:
         on_progress: Update | None = None,
         verifier: Verifier | None = None,
     ) -> None:
-        """Let the reader fill ``targets``, by checkpoint name, for all that is wanted.
+        """Let the reader fill ``targets``, by checkpoint name, for all that is wanted, and ``verifier`` have it too.
 
-        Raises FileChangedError, PluginContractError where the reader (``name``) did not fill them all, and
-        DigestMismatchError with all names as ``written``.
+        Raises FileChangedError, and PluginContractError where the reader (``name``) did not fill them all.
         """
         totals = Totals(on_progress, wanted.nbytes)
-        with verifier or nullcontext():
-            for files, part in wanted.split(self.groups):
-                self._read_into(reader, name, files, part, targets, totals, verifier)
-            if verifier:
-                with _all_written(wanted):
-                    verifier.finish()
+        for files, part in wanted.split(self.groups):
+            self._read_into(reader, name, files, part, targets, totals, verifier)
 
     def _read_into(
         self,
@@ -85,7 +76,9 @@ class CheckpointFiles:
         in_order = isinstance(reader, WeightReader) and reader.info.order is Order.FILE_OFFSET
         update = both(totals.update, arrived) if verifier and in_order else totals.update
         with kept_contract(name):
-            stats = reader.read_into(files, {n: targets[n] for n in part.tensors}, on_progress=update)
+            stats = reader.read_into(
+                files, {n: targets[n] for n in part.tensors}, slices=part.slices or None, on_progress=update
+            )
         if stats.tensors != len(part.tensors):
             breach = f"filled {stats.tensors} of {len(part.tensors)} tensors"
             raise PluginContractError(f"reader {name!r} {breach}", name=name, code="broken")
@@ -121,12 +114,3 @@ class CheckpointFiles:
 
 def _ignore(stats: ReadStats) -> None:
     pass
-
-
-@contextmanager
-def _all_written(wanted: Wanted) -> Iterator[None]:
-    try:
-        yield
-    except CheckpointError as error:
-        error.written = tuple(wanted.tensors)
-        raise

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sha256 of one file, made of tensors as they arrive and, for the bytes between them, of the file itself."""
+"""The digest of one file, made of tensors as they arrive and, for the bytes between them, of the file itself."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ class FileHash:
     """Hashes the pieces of one file in order, each as soon as it is there. `give` and `advance` may run in different
     threads; `advance` runs in one at a time."""
 
-    def __init__(self, pieces: Iterable[Piece], read_at: ReadAt) -> None:
+    def __init__(self, pieces: Iterable[Piece], read_at: ReadAt, algorithm: str) -> None:
         self.bytes_read = 0
         self._left = iter(pieces)
         self._next = next(self._left, None)
         self._read_at = read_at
         self._arrived: dict[str, torch.Tensor | None] = {}
-        self._digest = hashlib.sha256()
+        self._digest = hashlib.new(algorithm)
         self._lock = threading.Lock()
         self._busy = False
 

@@ -12,7 +12,7 @@ from types import TracebackType
 import torch
 
 from weight_readers import CheckpointError, CheckpointProblems, DigestMismatchError, ReadStats, TensorMeta
-from weight_readers_loader.digests import Digest, mismatch
+from weight_readers_loader.digests import Digest, Hash, mismatch
 from weight_readers_loader.environment import available_cpus
 from weight_readers_loader.hashing import FileHash, Piece, ReadAt
 from weight_readers_loader.streams import Stream, Update, Weights, ended
@@ -36,10 +36,10 @@ class Verifier:
         pieces: Mapping[str, Sequence[Piece]],
         read_at: Callable[[str], ReadAt],
         *,
-        again: Callable[[str], str] | None = None,
+        again: Hash | None = None,
     ) -> None:
         self._digests = digests
-        self._hashes = {path: FileHash(parts, read_at(path)) for path, parts in pieces.items()}
+        self._hashes = {path: FileHash(parts, read_at(path), digests[path].algorithm) for path, parts in pieces.items()}
         self._file_of = {p.name: self._hashes[path] for path, parts in pieces.items() for p in parts if p.name}
         self._again = again
         self._stopped = False
@@ -100,17 +100,17 @@ class Verifier:
             self._changed.wait_for(lambda: not self._running)
         if self._error is not None:
             raise self._error
-        wrong = [path for path, each in self._hashes.items() if each.hexdigest() != self._digests[path].sha256]
+        wrong = [path for path, each in self._hashes.items() if each.hexdigest() != self._digests[path].value]
         CheckpointProblems.raise_any(map(self._problem, wrong), path=os.path.dirname(wrong[0]) if wrong else "")
 
     def _problem(self, path: str) -> CheckpointError:
         expected, found = self._digests[path], self._hashes[path].hexdigest()
-        if self._again is not None and self._again(path) == expected.sha256:
+        if self._again is not None and self._again(path, expected.algorithm) == expected.value:
             return DigestMismatchError(
                 "the bytes that arrived are not those of the file, which has the right digest now",
                 path=path,
-                expected=f"sha256 {expected.sha256} ({expected.source})",
-                found=f"sha256 {found} of what the load was given",
+                expected=f"{expected.algorithm} {expected.value} ({expected.source})",
+                found=f"{expected.algorithm} {found} of what the load was given",
                 fix="Load again; should it come back, examine the memory and the storage of this machine",
             )
         return mismatch(path, expected, f"{found}")

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from weight_readers import FileMeta, ListsFiles, TensorMeta, UnreadableFileError, WeightReader
 from weight_readers.reader import UNKNOWN
-from weight_readers_loader.digests import references, sha256_of
+from weight_readers_loader.digests import hash_of_file, references
 from weight_readers_loader.hashing import Piece, ReadAt, pieces_of
 from weight_readers_loader.resolve import Layout
 from weight_readers_loader.verifier import Verifier
@@ -41,7 +41,7 @@ def verifier_of(
     pieces = {file.path: pieces_of(file, delivered[file.path]) for file in files if file.path in delivered}
     known = {file.path: digests[file.name] for file in read}
     if layout.scheme == "file":
-        return Verifier(known, pieces, _file, again=sha256_of)
+        return Verifier(known, pieces, _file, again=hash_of_file)
     return Verifier(known, pieces, _store(reader, files, pieces))
 
 

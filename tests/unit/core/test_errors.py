@@ -12,6 +12,8 @@ from weight_readers import Environment, Request, Selection, errors
 from weight_readers.errors import (
     CheckpointError,
     CheckpointProblems,
+    ConfigError,
+    DistributedError,
     DuplicateReaderError,
     LfsPointerError,
     NoSuitableQuantMethodError,
@@ -37,6 +39,7 @@ CHECKPOINT_ERRORS = [
 
 ONE_OF_EACH = [
     UnknownReaderError("x", available=["safetensors"], fix="Did you mean 'y'?"),
+    ConfigError("w", option="prefetch", source="engine", fix="f"),
     DuplicateReaderError("x", distributions=["a 1.0", "b 2.0"], fix="pip uninstall b"),
     NoSuitableReaderError("none", selection=NONE_FITS, fix="f"),
     NoSuitableQuantMethodError("Q4_K", "cuda", available=["gguf on cpu"], fix="f"),
@@ -44,6 +47,7 @@ ONE_OF_EACH = [
         kind("w", name="x", fix="f", code="broken", distribution="d", selection=NONE_FITS)
         for kind in (ReaderUnavailableError, PluginLoadError, PluginContractError, PluginVersionError)
     ),
+    *(kind("w", rank=1, fix="f") for kind in (DistributedError, *DistributedError.__subclasses__())),
     TargetMismatchError("w", fix="f", missing=["a"], unexpected=["b"], shapes=[("c", "[1]", "[2]")]),
     *(kind("w", path="p", tensor="t", expected=1, found=2, fix="f") for kind in CHECKPOINT_ERRORS),
     CheckpointProblems([TruncatedFileError("short", path="a"), LfsPointerError("pointer", path="b")], path="p"),

@@ -10,8 +10,17 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from weight_readers import Feature, ListsFiles, PluginContractError, StoredFile, select_weight_reader
+from weight_readers import (
+    Feature,
+    ListsFiles,
+    PluginContractError,
+    StoredFile,
+    describe_reader,
+    explain_selection,
+    select_weight_reader,
+)
 from weight_readers.errors import CheckpointNotFoundError, UnreadableFileError
+from weight_readers_loader.config.refusals import of_options
 from weight_readers_loader.resolve.formats import format_by_name
 from weight_readers_loader.resolve.listing import READABLE, Entry, natural_key
 from weight_readers_loader.resolve.references import Located, Reference
@@ -44,13 +53,22 @@ def locate_stored(reference: Reference, options: Mapping[str, Any]) -> tuple[Loc
         return Located(reference=reference, path=text, listing=inside), place
     if may_be_object and beside.entry(name) is not None:
         return Located(reference=reference, path=text, listing=beside, name=name), place
+    if reference.selector is not None:
+        path = text.removesuffix(f":{reference.selector}")
+        before = StoreListing(lister, path)
+        if before.names() or before.folders():
+            return Located(reference=reference, path=path, listing=before, selector=reference.selector), place
     raise _nothing_there(text, beside if folder.count("/") >= 2 else None, name)
 
 
 def _lister(scheme: str, options: Mapping[str, Any]) -> ListsFiles:
-    reader = select_weight_reader(
-        schemes=frozenset({scheme}), needs=frozenset({Feature.LISTS}), options=dict(options), strict=True
-    )
+    need: dict[str, Any] = {"schemes": frozenset({scheme}), "needs": frozenset({Feature.LISTS})}
+    chosen = explain_selection(**need).chosen
+    # The others are for the reader of the weights: a store is looked at for GGUF files too.
+    known = describe_reader(chosen).options if chosen is not None else options
+    own = {name: value for name, value in options.items() if name in known}
+    with of_options(own):
+        reader = select_weight_reader(**need, options=own, strict=True)
     if not isinstance(reader, ListsFiles):
         name = reader.info.name
         breach = "declares that it lists and has no list_folder, read_start and place"

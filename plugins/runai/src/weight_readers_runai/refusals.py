@@ -7,16 +7,30 @@ asking once more, through boto3.
 
 from __future__ import annotations
 
+from typing import Any
+
 from weight_readers import CheckpointError, CheckpointNotFoundError, FileChangedError, UnreadableFileError
 from weight_readers_runai.failures import NATIVE_LOG
 from weight_readers_runai.settings import StoreSettings
 from weight_readers_runai.uris import Uri
 
 _NOT_FOUND = {"404": "no such object", "NoSuchKey": "no such object", "NoSuchBucket": "no such bucket"}
-_CHECK_KEYS = "Check the credentials and what they may read; a public bucket may want option unsigned=True"
-_DENIED = frozenset(
-    {"403", "401", "AccessDenied", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"}
+_CHECK_KEYS = (
+    "Check the credentials and what they may read; a public bucket may want option unsigned=True. Where they may not "
+    "list the bucket, S3 says this of missing objects too"
 )
+_DENIED = {
+    "InvalidAccessKeyId": "the store does not know the access key",
+    "SignatureDoesNotMatch": "the secret key does not fit the access key",
+    "InvalidObjectState": "the object is archived",
+    "RequestTimeTooSkewed": "the clock of this machine is wrong",
+    "ExpiredToken": "the credentials have expired",
+    "ExpiredTokenException": "the credentials have expired",
+    "InvalidToken": "the session token is not valid",
+    "TokenRefreshRequired": "the credentials have expired",
+}
+"""What the store says of a request that it denies, beside plain AccessDenied."""
+_ELSEWHERE = frozenset({"PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed", "301", "307"})
 _CHECK_ENDPOINT = "Check endpoint and network; AWS_ENDPOINT_URL or option endpoint= says where the store is"
 
 
@@ -38,11 +52,9 @@ def of_request(error: Exception, uri: Uri, settings: StoreSettings, timeout: flo
     return _unreadable("the request failed", uri, settings, found=f"{name}: {_short(error)}", fix=_CHECK_ENDPOINT)
 
 
-def _of_answer(response: dict[str, object], uri: Uri, settings: StoreSettings) -> CheckpointError:
-    details = response.get("Error")
-    code = str(details.get("Code", "")) if isinstance(details, dict) else ""
-    metadata = response.get("ResponseMetadata")
-    status = str(metadata.get("HTTPStatusCode", "")) if isinstance(metadata, dict) else ""
+def _of_answer(response: dict[str, Any], uri: Uri, settings: StoreSettings) -> CheckpointError:
+    code = str(response.get("Error", {}).get("Code", ""))
+    status = str(response.get("ResponseMetadata", {}).get("HTTPStatusCode", ""))
     found = f"HTTP {status} {code if code != status else ''}".strip()
     if code == "412" or status == "412":
         fix = "Load again once its writer has finished"
@@ -52,25 +64,48 @@ def _of_answer(response: dict[str, object], uri: Uri, settings: StoreSettings) -
     if code in _NOT_FOUND or status == "404":
         what = _NOT_FOUND.get(code, "no such object")
         return CheckpointNotFoundError(what, path=str(uri), found=f"{found}; {settings}", fix="Check bucket and key")
-    if code in _DENIED or status in ("401", "403"):
+    if code in _DENIED:
+        return _unreadable(f"access denied: {_DENIED[code]}", uri, settings, found=found, fix=_CHECK_KEYS)
+    if status in ("401", "403"):
         return _unreadable("access denied", uri, settings, found=found, fix=_CHECK_KEYS)
-    if status in ("301", "307", "400"):
-        fix = "Check region and endpoint: the bucket may be in another region"
-        return _unreadable("the store refused the request", uri, settings, found=found, fix=fix)
+    if code in _ELSEWHERE or status in ("301", "307", "400"):
+        return elsewhere(uri, _region(response), settings, found=found)
     return _unreadable("the store failed", uri, settings, found=found, fix="Try again later, or ask who runs it")
 
 
-def short(uri: Uri, *, expected: int, found: int, settings: StoreSettings) -> UnreadableFileError:
+def elsewhere(uri: Uri, region: str | None, settings: StoreSettings, *, found: str | None = None) -> CheckpointError:
+    """The store sends elsewhere, or the signature names another region than the bucket's."""
+    if region is None or region == settings.region:
+        fix = "Check region and endpoint: the bucket may be in another region"
+        return _unreadable("the store refused the request", uri, settings, found=found, fix=fix)
+    fix = f"Set AWS_REGION={region}, or option region={region!r}"
+    return _unreadable(f"the bucket is in region {region!r}", uri, settings, found=found, fix=fix)
+
+
+def _region(response: dict[str, Any]) -> str | None:
+    """The region that an answer names as the bucket's, in its body or its headers."""
+    headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
+    found = response.get("Error", {}).get("Region") or headers.get("x-amz-bucket-region")
+    return str(found) if found else None
+
+
+def cut(uri: Uri, *, expected: int, found: int, settings: StoreSettings) -> UnreadableFileError:
+    """The connection ended too soon, each time that it was taken up."""
+    what = "the connection was cut before all bytes had come"
+    return _unreadable(what, uri, settings, expected=f"{expected} bytes", found=f"{found} bytes", fix=_CHECK_ENDPOINT)
+
+
+def short(uri: Uri, words: str, settings: StoreSettings) -> UnreadableFileError:
     """Fewer bytes than asked for, in an answer that says they are all there."""
     what = "the store sent fewer bytes than it was asked for"
     fix = "What answers there (a proxy?) cuts ranged responses: see its logs"
-    return _unreadable(what, uri, settings, expected=f"{expected} bytes", found=f"{found} bytes", fix=fix)
+    return _unreadable(what, uri, settings, found=words or "the end of a range is missing", fix=fix)
 
 
-def range_refused(uri: Uri, *, found: str, settings: StoreSettings) -> UnreadableFileError:
+def range_refused(uri: Uri, *, found: str, settings: StoreSettings, expected: str = "HTTP 206") -> UnreadableFileError:
     what = "the store does not serve the range that it was asked for"
-    fix = "A store that answers Range requests with 206 is needed, not a plain web server"
-    return _unreadable(what, uri, settings, expected="HTTP 206", found=found, fix=fix)
+    fix = "A store that answers Range requests with 206 and the whole range is needed, not a plain web server"
+    return _unreadable(what, uri, settings, expected=expected, found=found, fix=fix)
 
 
 def native(uri: Uri, words: str, settings: StoreSettings) -> UnreadableFileError:
@@ -78,8 +113,12 @@ def native(uri: Uri, words: str, settings: StoreSettings) -> UnreadableFileError
     return _unreadable("streaming the object failed", uri, settings, found=words, fix=NATIVE_LOG)
 
 
-def silent(uri: Uri, settings: StoreSettings, timeout: float) -> UnreadableFileError:
+def silent(uri: Uri, settings: StoreSettings, timeout: float, *, behind_another: bool) -> UnreadableFileError:
+    """``behind_another``: an earlier session of this process still waits, and the library serves them in turn."""
     what = f"no answer for {timeout:g} seconds while streaming"
+    if behind_another:
+        fix = "An earlier load of this process still waits for a store that does not answer: try again in a minute"
+        return _unreadable(what, uri, settings, fix=fix)
     return _unreadable(what, uri, settings, fix=f"{_CHECK_ENDPOINT}; option timeout= waits longer. {NATIVE_LOG}")
 
 
