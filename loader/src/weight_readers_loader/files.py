@@ -73,7 +73,9 @@ class CheckpointFiles:
         for path in paths:
             self._opened(path)
         arrived = verifier.following(part.in_file_order(files), targets) if verifier else _ignore
-        in_order = isinstance(reader, WeightReader) and reader.info.order is Order.FILE_OFFSET
+        # What is on its way to a device may not be there yet when it is told of.
+        on_host = all(targets[n].device.type == "cpu" for n in part.tensors)
+        in_order = on_host and isinstance(reader, WeightReader) and reader.info.order is Order.FILE_OFFSET
         update = both(totals.update, arrived) if verifier and in_order else totals.update
         with kept_contract(name):
             stats = reader.read_into(
