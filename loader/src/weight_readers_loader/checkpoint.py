@@ -63,6 +63,7 @@ def open_checkpoint(
     engine: Mapping[str, Any] | None = None,
     enable_multithread_weight_load: bool | None = None,
     num_weight_load_threads: int | None = None,
+    host_budget: int | str | None = None,
     config: LayeredConfig | LoadConfig | str | os.PathLike[str] | None = None,
     adapters: Sequence[Adapter] = (),
     environment: Environment | None = None,
@@ -92,6 +93,9 @@ def open_checkpoint(
     enable_multithread_weight_load, num_weight_load_threads: how many threads read, where the picked reader has
         threads; by default 4, or fewer where the process has fewer CPUs to itself. Other readers go on without.
         False reaches a sequential reader.
+    host_budget: bytes (or ``"8GiB"``) of host memory that a load may take besides tensors that exist before it, at most
+        what machine and cgroups have left; ``"auto"`` is that. A reader that stays within is picked and bounded, and
+        BudgetInfeasibleError is raised before a tensor is read where none does. By default nothing is counted.
     config: what is to count where these arguments are None: a `LoadConfig`, layers of them (`layered`), or a file. By
         default the environment, and the file that WEIGHT_READERS_CONFIG names.
     adapters: what lies between the tensors of the files and those that `Checkpoint.iter_weights`, ``state_dict`` and
@@ -117,6 +121,7 @@ def open_checkpoint(
         strict=strict,
         enable_multithread_weight_load=enable_multithread_weight_load,
         num_weight_load_threads=num_weight_load_threads,
+        host_budget=host_budget,
         dequantize=dequantize,
         reader_options=reader_options,
         cache_dir=None if cache_dir is None else os.fspath(cache_dir),

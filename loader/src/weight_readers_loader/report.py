@@ -109,6 +109,7 @@ class LoadReport:
             ("dtypes", ", ".join(f"{name} {size(nbytes)}" for name, nbytes in self.dtypes.items())),
             ("time", f"{self.seconds:.3f} s{after}{self._phases()}"),
             ("memory", self._memory()),
+            ("budget", self._budget()),
             ("verified", self._verified()),
             *self._remarks(),
         ]
@@ -116,6 +117,10 @@ class LoadReport:
     def _phases(self) -> str:
         each = ", ".join(f"{name} {seconds:.3f}" for name, seconds in self.phases.items())
         return f"; {each} s" if each else ""
+
+    def _budget(self) -> str:
+        budget = self.selection.environment.host_memory_budget
+        return "" if budget is None else f"{size(budget)} of host memory"
 
     def _verified(self) -> str:
         if not self.verified_files:

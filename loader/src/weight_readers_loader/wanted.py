@@ -69,6 +69,7 @@ class Wanted:
             "needs": frozenset(features | ({Feature.SLICES} if self.slices else set())),
             "dtypes": frozenset(meta.dtype for meta in self.tensors.values()),
             "bytes_wanted": self.nbytes,
+            "largest_tensor": max((_nbytes(m, self.slices.get(n)) for n, m in self.tensors.items()), default=0),
         }
 
     def only(self, names: Collection[str]) -> Wanted:
