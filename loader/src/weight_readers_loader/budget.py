@@ -9,8 +9,9 @@ from typing import Literal
 
 from weight_readers_loader.wording import size
 
-BOUNDS = ("max_in_flight_bytes", "memory_limit")
-"""What readers call the bytes that they have under way at most."""
+BOUNDS = {"max_in_flight_bytes": 1, "memory_limit": 2}
+"""What readers call the bytes that they have under way at most -> how many tensors they hold besides: the one that the
+consumer has, and in the Run:ai streamer the one that is handed over (measured)."""
 
 _MOST_BY_DEFAULT = 256 << 20
 """A reader of ours has no more under way unless it is told to."""
@@ -36,5 +37,6 @@ class HostBudget:
 
     def bounds(self, largest: int | None) -> Mapping[str, int]:
         """Settings of readers that copy: with the ``largest`` tensor, which the consumer has, they fill the budget."""
-        under_way = max(1, largest or 0, self.nbytes - (largest or 0))
-        return dict.fromkeys(BOUNDS, under_way) if under_way < _MOST_BY_DEFAULT else {}
+        size_of_one = largest or 0
+        under_way = {name: self.nbytes - held * size_of_one for name, held in BOUNDS.items()}
+        return {name: max(1, size_of_one, left) for name, left in under_way.items() if left < _MOST_BY_DEFAULT}

@@ -54,13 +54,17 @@ class TestWhatItIs:
             HostBudget.of("auto", None)
 
     @pytest.mark.parametrize(
-        ("budget", "largest", "under_way"), [(10, 4, 6), (10, 5, 5), (10, 8, 8), (10, None, 10), (1 << 30, 4, None)]
+        ("budget", "largest", "in_flight", "window"),
+        [(10, 4, 6, 4), (10, 3, 7, 4), (10, 5, 5, 5), (10, 8, 8, 8), (10, None, 10, 10), (1, 0, 1, 1)],
     )
-    def test_a_reader_has_under_way_what_the_consumers_tensor_leaves(
-        self, budget: int, largest: int | None, under_way: int | None
+    def test_a_reader_has_under_way_what_the_tensors_that_are_held_leave(
+        self, budget: int, largest: int | None, in_flight: int, window: int
     ) -> None:
         bounds = HostBudget(nbytes=budget, said="").bounds(largest)
-        assert bounds == ({} if under_way is None else {"max_in_flight_bytes": under_way, "memory_limit": under_way})
+        assert bounds == {"max_in_flight_bytes": in_flight, "memory_limit": window}
+
+    def test_a_large_budget_leaves_readers_their_defaults(self) -> None:
+        assert HostBudget(nbytes=1 << 30, said="").bounds(4) == {}
 
 
 class TestTheChoice:
