@@ -43,7 +43,12 @@ class Wanted:
 
     @property
     def nbytes(self) -> int:
-        return sum(_nbytes(meta, self.slices.get(name)) for name, meta in self.tensors.items())
+        return sum(self._sizes())
+
+    def _sizes(self) -> Iterator[int]:
+        if not self.slices:
+            return (meta.nbytes for meta in self.tensors.values())
+        return (_nbytes(meta, self.slices.get(name)) for name, meta in self.tensors.items())
 
     def bytes_by_dtype(self) -> dict[str, int]:
         """Bytes wanted by the files' own words for dtypes, most first."""
@@ -69,7 +74,7 @@ class Wanted:
             "needs": frozenset(features | ({Feature.SLICES} if self.slices else set())),
             "dtypes": frozenset(meta.dtype for meta in self.tensors.values()),
             "bytes_wanted": self.nbytes,
-            "largest_tensor": max((_nbytes(m, self.slices.get(n)) for n, m in self.tensors.items()), default=0),
+            "largest_tensor": max(self._sizes(), default=0),
         }
 
     def only(self, names: Collection[str]) -> Wanted:
