@@ -40,8 +40,10 @@ IMPORTED_LATE = {
     ("plugins/gguf", "llvmlite"),
     ("plugins/gguf", "numba"),
     ("plugins/gguf", "triton"),
+    ("plugins/runai", "azure"),
     ("plugins/runai", "boto3"),
     ("plugins/runai", "botocore"),
+    ("plugins/runai", "google"),
 }
 
 

@@ -32,6 +32,7 @@ _FEWER_BYTES = 15
 class KnownObjects:
     """Headers, and the state each object was in before its header was read."""
 
+    store: Store
     states: Mapping[str, ObjectState]
     meta: CheckpointMeta
 
@@ -40,7 +41,7 @@ class ObjectHeaders:
     """The headers of the objects that were asked for last, kept as long as those are the same."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self.store = store
         self._last: KnownObjects | None = None
 
     def read(self, files: Files) -> KnownObjects:
@@ -50,7 +51,8 @@ class ObjectHeaders:
         last = self._last
         if last is not None and last.states == states and [file.path for file in last.meta.files] == paths:
             return last
-        self._last = known = KnownObjects(states, read_headers(paths, lambda path: self._open(path, states)))
+        meta = read_headers(paths, lambda path: self._open(path, states))
+        self._last = known = KnownObjects(self.store, states, meta)
         return known
 
     def _states(self, paths: Sequence[str]) -> dict[str, ObjectState]:
@@ -61,15 +63,15 @@ class ObjectHeaders:
 
     def _state(self, path: str) -> ObjectState | None:
         try:
-            return self._store.state(_uri(path))
+            return self.store.state(_uri(path))
         except CheckpointError:
             return None
 
     @contextmanager
     def _open(self, path: str, states: Mapping[str, ObjectState]) -> Iterator[io.RawIOBase]:
         uri = _uri(path)
-        state = states.get(path) or self._store.state(uri)
-        with ObjectFile(self._store, uri, state) as file:
+        state = states.get(path) or self.store.state(uri)
+        with ObjectFile(self.store, uri, state) as file:
             yield file
 
 

@@ -24,7 +24,12 @@ from weight_readers import (
 NAME = "runai_streamer"
 FEATURES = frozenset({Feature.KEY_FILTER, Feature.SLICES, Feature.CONCURRENT, Feature.BOUNDED_MEMORY})
 OPTIONS = frozenset({"memory_limit", "concurrency", "order", "timeout", "direct_io"})
-STORE_OPTIONS = frozenset({"endpoint", "region", "path_style", "unsigned", "profile"})
+STORE_OPTIONS = {
+    "s3": frozenset({"endpoint", "region", "path_style", "unsigned", "profile"}),
+    "gs": frozenset({"endpoint", "unsigned", "project"}),
+    "az": frozenset({"endpoint", "account"}),
+}
+"""Those of each kind of store; all are offered where its scheme is."""
 
 
 def declared() -> ReaderInfo:
@@ -44,7 +49,7 @@ def declared() -> ReaderInfo:
         order=Order.FILE_OFFSET,
         alignment=Alignment.NATURAL,
         writes=Writes.OWN,
-        options=OPTIONS | (STORE_OPTIONS if stores else frozenset()),
+        options=OPTIONS.union(*(STORE_OPTIONS[scheme] for scheme in stores)),
         requires=(
             Requirement(module="torch", distribution="torch"),
             Requirement(module=PACKAGE, distribution=DISTRIBUTION),

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Protocol
 
 import torch
@@ -29,6 +29,7 @@ from weight_readers_runai.options import Options
 from weight_readers_runai.plugin import declared
 from weight_readers_runai.requests import loads_of, requests
 from weight_readers_runai.store import Store
+from weight_readers_runai.stores import store_of
 from weight_readers_runai.streamer import Streamer, StreamerError
 from weight_readers_runai.uris import Uri, common_scheme
 from weight_readers_runai.window import Window
@@ -59,8 +60,8 @@ class StreamerReader:
     order: ``file-offset``, or ``completion``: whatever is read first.
     timeout: seconds without any answer after which reading fails.
     direct_io: ``auto`` (past the page cache where the files are not in it), ``on`` or ``off``.
-    endpoint, region, path_style, unsigned, profile: of object storage, for the listing and the streaming alike; by
-        default what the AWS_* variables say.
+    endpoint, region, path_style, unsigned, profile, project, account: of object storage, for the listing and the
+        streaming alike; by default what the variables of each kind say (`stores`).
     """
 
     info: ReaderInfo
@@ -79,6 +80,8 @@ class StreamerReader:
         path_style: bool | None = None,
         unsigned: bool | None = None,
         profile: str | None = None,
+        project: str | None = None,
+        account: str | None = None,
     ) -> None:
         self._options = Options(
             memory_limit=memory_limit,
@@ -91,10 +94,14 @@ class StreamerReader:
             path_style=path_style,
             unsigned=unsigned,
             profile=profile,
+            project=project,
+            account=account,
         )
         self.info = self._options.declared(declared())
         self.selection = None
         self._headers = HeaderCache()
+        self._objects: dict[str, ObjectHeaders] = {}
+        self._making = threading.Lock()
 
     def read_meta(self, files: Files) -> CheckpointMeta:
         """Check every header. Raises `CheckpointProblems` listing all that is wrong, over all files."""
@@ -125,25 +132,26 @@ class StreamerReader:
 
     def _source(self, known: KnownHeaders[CheckpointMeta] | KnownObjects, plans: Sequence[FilePlan]) -> Source:
         if isinstance(known, KnownObjects):
-            return StoredObjects(self._store, known.states, self._options)
+            return StoredObjects(known.store, known.states, self._options)
         return LocalFiles(plans, self._options)
 
     # --- object stores ------------------------------------------------------------------------------------
 
     def list_folder(self, folder: str) -> list[StoredFile]:
-        """What lies directly under ``s3://bucket/prefix``, taken as a folder; empty where there is nothing."""
-        return self._store.list_folder(self._uri(folder))
+        """What lies directly under a prefix (``s3://bucket/prefix``), taken as a folder; empty if there is nothing."""
+        uri = self._uri(folder)
+        return self._store(uri.scheme).list_folder(uri)
 
     def read_start(self, path: str, limit: int) -> bytes:
         """The first ``limit`` bytes of an object, or all if it has fewer."""
         uri = self._uri(path)
-        state = self._store.state(uri)
-        return self._store.read(uri, 0, min(limit, state.nbytes), state)
+        store = self._store(uri.scheme)
+        state = store.state(uri)
+        return store.read(uri, 0, min(limit, state.nbytes), state)
 
     def place(self, path: str) -> dict[str, str]:
         """Endpoint, region and so on, each with the option or variable it comes from; never a secret."""
-        self._uri(path)
-        return self._store.settings.effective()
+        return self._store(self._uri(path).scheme).settings.effective()
 
     def _uri(self, path: str) -> Uri:
         uri = Uri.parse(path)
@@ -151,13 +159,15 @@ class StreamerReader:
             raise ValueError(f"{path!r} is no URI that reader {self.info.name!r} reads: {sorted(self.info.schemes)}")
         return uri
 
-    @cached_property
-    def _store(self) -> Store:
-        return Store(self._options.store(), self._options.timeout)
+    def _store(self, scheme: str) -> Store:
+        return self._headers_in(scheme).store
 
-    @cached_property
-    def _objects(self) -> ObjectHeaders:
-        return ObjectHeaders(self._store)
+    def _headers_in(self, scheme: str) -> ObjectHeaders:
+        with self._making:
+            if scheme not in self._objects:
+                store = store_of(scheme, self._options.store(), self._options.timeout)
+                self._objects[scheme] = ObjectHeaders(store)
+            return self._objects[scheme]
 
     def _known(self, files: Files) -> KnownHeaders[CheckpointMeta] | KnownObjects:
         """The headers. Raises ValueError where the files lie in several kinds of place, or in one not read here."""
@@ -166,7 +176,7 @@ class StreamerReader:
         if scheme == "file":
             return self._headers.read(paths)
         self._uri(paths[0])
-        return self._objects.read(paths)
+        return self._headers_in(scheme).read(paths)
 
     def _iterate(
         self, source: Source, plans: Sequence[FilePlan], device: torch.device, on_progress: Progress | None
