@@ -55,9 +55,13 @@ class Asked(NamedTuple):
 class ObjectServer:
     """``objects`` maps ``bucket/key`` to bytes; ``fault`` names what goes wrong with ranged reads of objects.
 
-    ``short`` (half the body, in an answer that looks whole), ``ignore-range``, ``cut`` (the connection ends within
-    the body), ``busy`` (503), ``busy-thrice``, ``drip`` (a byte a second), ``never`` (no answer), ``denied`` (403).
+    ``short`` (half the body, in an answer that looks whole), ``shorter-total`` (the same, and the total says so),
+    ``ignore-range``, ``html`` (a page in place of the object), ``cut`` (the connection ends within the body),
+    ``cut-thrice``, ``busy`` (503), ``busy-thrice``, ``drip`` (a byte a second), ``never`` (no answer), ``denied``
+    (403), ``other-etag`` (another object's, and If-Match is not heeded).
     ``strikes`` says which requests the fault befalls, by their range; all where it is None.
+    ``deaf`` has HEAD and listings go without an answer too. ``region`` is where all buckets are: a request that is
+    signed for another is sent there (301).
     """
 
     def __init__(self, objects: dict[str, bytes]) -> None:
@@ -65,8 +69,11 @@ class ObjectServer:
         self.fault: str | None = None
         self.strikes: Callable[[tuple[int, int]], bool] | None = None
         self.asked: list[Asked] = []
-        self.busy = 3
+        self.deaf = False
+        self.region: str | None = None
+        self.times = 3
         self.before: Callable[[Asked], None] = lambda asked: None
+        self._etags: dict[str, tuple[bytes, str]] = {}
         self._over = threading.Event()
         handler = type("Handler", (_Handler,), {"store": self})
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -93,7 +100,10 @@ class ObjectServer:
         self._over.wait(seconds)
 
     def etag(self, key: str) -> str:
-        return f'"{hashlib.md5(self.objects[key]).hexdigest()}"'
+        data = self.objects[key]
+        if self._etags.get(key, (None,))[0] is not data:
+            self._etags[key] = (data, hashlib.md5(data).hexdigest())
+        return f'"{self._etags[key][1]}"'
 
     def sent_bytes(self) -> int:
         return sum(each.sent for each in self.asked)
@@ -101,9 +111,9 @@ class ObjectServer:
     def befalls(self, span: tuple[int, int]) -> str | None:
         if self.fault is None or not (self.strikes is None or self.strikes(span)):
             return None
-        if self.fault == "busy-thrice":
-            self.busy -= 1
-            return "busy" if self.busy >= 0 else None
+        if self.fault.endswith("-thrice"):
+            self.times -= 1
+            return self.fault.removesuffix("-thrice") if self.times >= 0 else None
         return self.fault
 
 
@@ -116,6 +126,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def do_HEAD(self) -> None:
         key = self._key()
+        if self._is_elsewhere(key):
+            return
+        if self.store.deaf:
+            self._be_silent(key, None)
+            return
+        if self._is_bucket(key.strip("/")):
+            self._answer(200, b"", key, None)
+            return
         if key not in self.store.objects:
             self._answer(404, b"", key, None)
             return
@@ -128,18 +146,38 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("ETag", self.store.etag(key))
         self.end_headers()
 
+    def _is_bucket(self, name: str) -> bool:
+        return any(key.startswith(f"{name}/") for key in self.store.objects)
+
+    def _is_elsewhere(self, key: str) -> bool:
+        region = self.store.region
+        if region is None or f"/{region}/s3/" in self.headers.get("Authorization", ""):
+            return False
+        self._fail(301, "PermanentRedirect", key)
+        return True
+
+    def _be_silent(self, key: str, span: tuple[int, int] | None) -> None:
+        self._log(key, span, 0)
+        self.store.wait(120)
+        self.close_connection = True
+
     def do_GET(self) -> None:
         parts = urlsplit(self.path)
         query = parse_qs(parts.query)
+        if self._is_elsewhere(self._key()):
+            return
+        if self.store.deaf:
+            self._be_silent(self._key(), None)
+            return
         if "list-type" in query:
             self._list(unquote(parts.path).strip("/"), query.get("prefix", [""])[0])
             return
         key = self._key()
         if key not in self.store.objects:
-            self._fail(404, "NoSuchKey", key)
+            self._fail(404, "NoSuchKey" if self._is_bucket(key.partition("/")[0]) else "NoSuchBucket", key)
             return
         wanted = self.headers.get("If-Match")
-        if wanted is not None and wanted != self.store.etag(key):
+        if wanted is not None and wanted != self.store.etag(key) and self.store.fault != "other-etag":
             self._fail(412, "PreconditionFailed", key)
             return
         data = self.store.objects[key]
@@ -151,24 +189,25 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._body(key, data, begin, end, self.store.befalls((begin, end)))
 
     def _body(self, key: str, data: bytes, begin: int, end: int, fault: str | None) -> None:
-        body, status, last = data[begin:end], 206, end - 1
+        body, status, last, total = data[begin:end], 206, end - 1, len(data)
         if fault == "never":
-            self._log(key, (begin, end), 0)
-            self.store.wait(120)
-            self.close_connection = True
+            self._be_silent(key, (begin, end))
             return
         if fault in ("busy", "denied"):
             self._fail(503 if fault == "busy" else 403, "SlowDown" if fault == "busy" else "AccessDenied", key)
             return
-        if fault == "short":
+        if fault in ("short", "shorter-total"):
             body, last = body[: max(1, len(body) // 2)], begin + max(1, len(body) // 2) - 1
-        if fault == "ignore-range":
-            body, status = data, 200
+            total = last + 1 if fault == "shorter-total" else total
+        if fault in ("ignore-range", "html"):
+            body, status = (data, 200) if fault == "ignore-range" else (b"<html>Log in, please</html>", 200)
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
+        if fault == "html":
+            self.send_header("Content-Type", "text/html")
         if status == 206:
-            self.send_header("Content-Range", f"bytes {begin}-{last}/{len(data)}")
-        self.send_header("ETag", self.store.etag(key))
+            self.send_header("Content-Range", f"bytes {begin}-{last}/{total}")
+        self.send_header("ETag", '"other"' if fault == "other-etag" else self.store.etag(key))
         self._log(key, (begin, end), len(body))
         self.end_headers()
         self._write(body, fault)
@@ -189,7 +228,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _list(self, bucket: str, prefix: str) -> None:
-        if not any(name.startswith(f"{bucket}/") for name in self.store.objects):
+        if not self._is_bucket(bucket):
             self._fail(404, "NoSuchBucket", bucket)
             return
         contents, folders = "", set()
@@ -212,9 +251,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _answer(self, status: int, body: bytes, key: str, span: tuple[int, int] | None) -> None:
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
+        if self.store.region is not None:
+            self.send_header("x-amz-bucket-region", self.store.region)
         self._log(key, span, len(body))
         self.end_headers()
-        self.wfile.write(body)
+        if self.command != "HEAD":
+            self.wfile.write(body)
 
     def _key(self) -> str:
         # The native client sends the absolute form, http://127.0.0.1:5555/bucket/key.

@@ -6,7 +6,7 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from urllib.parse import urlsplit
 
 
@@ -29,12 +29,20 @@ class Wire:
             except OSError:
                 return
             server = socket.create_connection(self._target)
-            threading.Thread(target=self._pump, args=(client, server, False), daemon=True).start()
-            threading.Thread(target=self._pump, args=(server, client, True), daemon=True).start()
+            threading.Thread(target=self._carry, args=(client, server), daemon=True).start()
 
     def close(self) -> None:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
+
+    def _carry(self, client: socket.socket, server: socket.socket) -> None:
+        with client, server:
+            asking = threading.Thread(target=self._pump, args=(client, server, False), daemon=True)
+            asking.start()
+            self._pump(server, client, True)
+            with suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
+            asking.join()
 
     def _pump(self, source: socket.socket, target: socket.socket, counted: bool) -> None:
         try:

@@ -40,7 +40,6 @@ IMPORTED_LATE = {
     ("plugins/gguf", "llvmlite"),
     ("plugins/gguf", "numba"),
     ("plugins/gguf", "triton"),
-    ("plugins/runai", "azure"),
     ("plugins/runai", "boto3"),
     ("plugins/runai", "botocore"),
     ("plugins/runai", "google"),

@@ -31,11 +31,13 @@ from weight_readers.capabilities import (
     Writes,
 )
 from weight_readers.errors import (
+    AdapterError,
     AmbiguousCheckpointError,
     BadIndexError,
     CheckpointError,
     CheckpointNotFoundError,
     CheckpointProblems,
+    ConfigError,
     DigestMismatchError,
     DuplicateReaderError,
     DuplicateTensorError,
@@ -87,6 +89,7 @@ from weight_readers.selection import Candidate, Selection
 __all__ = [
     "API_VERSION",
     "Accepted",
+    "AdapterError",
     "Alignment",
     "AmbiguousCheckpointError",
     "BadIndexError",
@@ -95,6 +98,7 @@ __all__ = [
     "CheckpointMeta",
     "CheckpointNotFoundError",
     "CheckpointProblems",
+    "ConfigError",
     "Declined",
     "DigestMismatchError",
     "DuplicateReaderError",

@@ -26,7 +26,7 @@ KNOWN_READERS: Mapping[str, KnownReader] = {
     "safetensors": KnownReader(extra="mmap", formats=frozenset({"safetensors"})),
     "threaded": KnownReader(extra="threaded", formats=frozenset({"safetensors"})),
     "runai_streamer": KnownReader(
-        extra="runai", formats=frozenset({"safetensors"}), schemes=frozenset({"file", "s3", "gs", "az"})
+        extra="runai", formats=frozenset({"safetensors"}), schemes=frozenset({"file", "s3", "gs"})
     ),
     "gguf": KnownReader(extra="gguf", formats=frozenset({"gguf"})),
     "pt": KnownReader(extra="pt", formats=frozenset({"pt"})),

@@ -160,6 +160,10 @@ class TiedWeightsError(CheckpointError):
     """Two names that share one parameter hold different values in the checkpoint."""
 
 
+class AdapterError(CheckpointError):
+    """A tensor that an adapter cannot take, or one that it made otherwise than it said."""
+
+
 class CheckpointProblems(CheckpointError):
     """Several problems, each a `CheckpointError` of its own, in ``problems``."""
 

@@ -111,7 +111,8 @@ class ReaderInfo(Schema):
     ``name`` equals the entry-point name. ``dtypes`` are torch dtype names without the prefix (``bfloat16``);
     an empty set means every dtype of the formats. ``devices`` are the device types the reader places tensors
     on directly; any other is reached by a copy. ``options`` are the keyword arguments of its constructor.
-    ``more_schemes`` are those that it would read with another package, each with the command that installs that.
+    ``engine_keys`` are the keys of `Request.engine` that its veto reads. ``more_schemes`` are those that it would
+    read with another package, each with the command that installs that.
     """
 
     name: str = _checked(_reader_name)
@@ -128,6 +129,7 @@ class ReaderInfo(Schema):
     alignment: Alignment = _checked(_schema.member(Alignment), default=Alignment.NATURAL)
     writes: Writes = _checked(_schema.member(Writes), default=Writes.OWN)
     options: frozenset[str] = _checked(_schema.names, default=frozenset())
+    engine_keys: frozenset[str] = _checked(_schema.names, default=frozenset())
     requires: tuple[Requirement, ...] = _checked(_schema.schemas(Requirement), default=())
     fallback: bool = _checked(_schema.flag, default=False)
 

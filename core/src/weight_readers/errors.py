@@ -3,6 +3,7 @@
 
 WeightReadersError
 ├── UnknownReaderError (ValueError)            no reader and no plugin of ours has that name
+├── ConfigError (ValueError)                   an option that nobody has, or that cannot have this value
 ├── DuplicateReaderError (LookupError)         two distributions claim one name
 ├── NoSuitableReaderError (LookupError)        none of the installed readers fits the request
 ├── NoSuitableQuantMethodError (LookupError)   no quant method for that weight type and device
@@ -35,6 +36,7 @@ WeightReadersError
     ├── FileChangedError
     ├── DigestMismatchError
     ├── TiedWeightsError
+    ├── AdapterError                           what an adapter makes of tensors, or cannot make
     └── CheckpointProblems                     several of the above at once
 
 ReaderFallbackWarning (UserWarning)            another reader than the one asked for is used
@@ -48,6 +50,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from weight_readers._checkpoint_errors import (
+    AdapterError,
     AmbiguousCheckpointError,
     BadIndexError,
     CheckpointError,
@@ -80,11 +83,13 @@ if TYPE_CHECKING:
     from weight_readers.selection import Selection
 
 __all__ = [
+    "AdapterError",
     "AmbiguousCheckpointError",
     "BadIndexError",
     "CheckpointError",
     "CheckpointNotFoundError",
     "CheckpointProblems",
+    "ConfigError",
     "DigestMismatchError",
     "DuplicateReaderError",
     "DuplicateTensorError",
@@ -126,6 +131,21 @@ class UnknownReaderError(WeightReadersError, ValueError):
         super().__init__(f"unknown weight reader {name!r}; available: {list(available)}", fix=fix)
         self.name = name
         self.available = tuple(available)
+
+
+class ConfigError(WeightReadersError, ValueError, TypeError):
+    """An option that nobody has, that is of another kind or out of range, or that excludes another one.
+
+    Both a ValueError and a TypeError: a file, a variable and a command line have no types to tell these apart.
+    ``option`` is its name and ``source`` where it was given, as far as they are known.
+    """
+
+    def __init__(
+        self, what: str, *, option: str | None = None, source: str | None = None, fix: str | None = None
+    ) -> None:
+        super().__init__(what, fix=fix)
+        self.option = option
+        self.source = source
 
 
 class DuplicateReaderError(WeightReadersError, LookupError):

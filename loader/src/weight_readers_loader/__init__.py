@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from weight_readers_loader.checkpoint import Checkpoint, open_checkpoint
+    from weight_readers_loader.config import LayeredConfig, LoadConfig, layered
     from weight_readers_loader.report import LoadReport
 
-__all__ = ["Checkpoint", "LoadReport", "open_checkpoint"]
+__all__ = ["Checkpoint", "LayeredConfig", "LoadConfig", "LoadReport", "layered", "open_checkpoint"]
 
 
 def __getattr__(name: str) -> Any:
@@ -18,6 +19,10 @@ def __getattr__(name: str) -> Any:
         from weight_readers_loader import checkpoint
 
         return getattr(checkpoint, name)
+    if name in ("LayeredConfig", "LoadConfig", "layered"):
+        from weight_readers_loader import config
+
+        return getattr(config, name)
     if name == "LoadReport":
         from weight_readers_loader.report import LoadReport
 

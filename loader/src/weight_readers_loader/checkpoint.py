@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from difflib import get_close_matches
 from functools import partial
@@ -15,26 +15,30 @@ from torch import nn
 
 from weight_readers import (
     Environment,
-    Feature,
     MissingTensorError,
-    ReadsInto,
     Selection,
     TensorMeta,
     TensorSlice,
-    WeightReader,
 )
+from weight_readers_loader.adapters import Adapted, Adapter
 from weight_readers_loader.arguments import device_of, flags, function, instance, named_device, slices_by_name
-from weight_readers_loader.chooser import Chooser, thread_settings, with_dequantize
+from weight_readers_loader.chooser import Chooser
+from weight_readers_loader.config import LayeredConfig, LoadConfig
+from weight_readers_loader.config.adapting import configured_adapters
+from weight_readers_loader.config.arguments import configured
+from weight_readers_loader.config.asked import asked
+from weight_readers_loader.config.names import check_reader_options, warn_of_engine_keys
 from weight_readers_loader.files import CheckpointFiles
 from weight_readers_loader.lazy import LazyTensor
 from weight_readers_loader.meter import Clock, Meter
 from weight_readers_loader.placement import Placement
+from weight_readers_loader.placing import Placing, merged
 from weight_readers_loader.preflight import Preflight, preflight
 from weight_readers_loader.progress import progress_bar
 from weight_readers_loader.report import LoadReport
 from weight_readers_loader.resolve import Layout, resolve, scheme_of
 from weight_readers_loader.resolve.formats import format_by_name
-from weight_readers_loader.streams import Stream, Update, both, touched
+from weight_readers_loader.streams import Stream, both, touched
 from weight_readers_loader.wanted import KeyFilter, Wanted
 from weight_readers_loader.watch import Watch
 from weight_readers_loader.wording import some
@@ -53,8 +57,10 @@ def open_checkpoint(
     reader_options: Mapping[str, Any] | None = None,
     dequantize: str | None = None,
     engine: Mapping[str, Any] | None = None,
-    enable_multithread_weight_load: bool = True,
+    enable_multithread_weight_load: bool | None = None,
     num_weight_load_threads: int | None = None,
+    config: LayeredConfig | LoadConfig | str | os.PathLike[str] | None = None,
+    adapters: Sequence[Adapter] = (),
     environment: Environment | None = None,
     on_file: Callable[[str], None] | None = None,
 ) -> Checkpoint:
@@ -73,35 +79,46 @@ def open_checkpoint(
     dequantize: ``float32``, ``bfloat16`` or ``float16``: yield numbers of this dtype for what the files hold in
         quantized blocks; by default those are yielded packed, as they are stored.
     engine: what the engine was asked for (``quantization``, ``lora``, ``fsdp``, …): readers of weights that cannot
-        be combined with it decline, where the reference names the format before any file is looked at.
+        be combined with it decline, where the reference names the format before any file is looked at. A key that
+        looks like a misspelling of one that a reader knows is warned of.
     enable_multithread_weight_load, num_weight_load_threads: how many threads read, where the picked reader has
         threads; by default 4, or fewer where the process has fewer CPUs to itself. Other readers go on without.
+        False reaches a sequential reader.
+    config: what is to count where these arguments are None: a `LoadConfig`, layers of them (`layered`), or a file. By
+        default the environment, and the file that WEIGHT_READERS_CONFIG names.
+    adapters: what lies between the tensors of the files and those that `Checkpoint.iter_weights`, ``state_dict`` and
+        ``load_into`` give, one after the other; after them come those of ``config``. Filters and slices go by the names
+        of the files.
     environment: facts about the machine for the policy.
     on_file: called with a file's path when its first tensor is handed out.
 
-    Raises `CheckpointError` for whatever is wrong with the files (all problems at once, before any tensor is
+    Raises `ConfigError` for an option that nobody has, is ill-typed or excludes another one, before any file is looked
+    at; `CheckpointError` for whatever is wrong with the files (all problems at once, before any tensor is
     read), and core's selection errors where no reader fits.
     """
     _check_open(reader, strict, reader_options, environment, on_file)
+    instance("adapters", adapters, Sequence, "a list of adapters")
     instance("engine", engine, Mapping, "a mapping of what the engine was asked for", or_none=True)
-    settings = thread_settings(enable_multithread_weight_load, num_weight_load_threads)
-    options = with_dequantize(reader_options, dequantize)
-    choosing = partial(
-        Chooser,
+    layers = configured(
+        config,
         reader=reader,
         strict=strict,
-        options=options,
-        settings=settings,
-        engine=engine,
-        environment=environment,
+        enable_multithread_weight_load=enable_multithread_weight_load,
+        num_weight_load_threads=num_weight_load_threads,
+        dequantize=dequantize,
+        reader_options=reader_options,
     )
+    check_reader_options(layers)
+    warn_of_engine_keys(engine)
+    wishes = asked(layers)
+    choosing = partial(Chooser, **wishes, engine=engine, environment=environment)
     if engine and (form := use_format or format_by_name(os.fspath(reference))):
         choosing(format=form, scheme=scheme_of(reference)).require()
     clock = Clock()
     with clock.phase("resolve"):
         layout = resolve(
             reference,
-            reader_options=reader_options,
+            reader_options=wishes["options"],
             subfolder=subfolder,
             variant=variant,
             use_format=use_format,
@@ -115,7 +132,17 @@ def open_checkpoint(
     with clock.phase("headers"):
         checked = preflight(layout, first, strict=selection.strict)
     files = CheckpointFiles(groups=checked.groups, watch=watch, on_file=on_file)
-    return Checkpoint(os.fspath(reference), layout, checked, chooser, selection, files, clock)
+    return Checkpoint(
+        os.fspath(reference),
+        layout,
+        checked,
+        chooser,
+        selection,
+        files,
+        clock,
+        layers,
+        adapters=[*adapters, *configured_adapters(layers)],
+    )
 
 
 def _check_open(reader: object, strict: object, options: object, environment: object, on_file: object) -> None:
@@ -129,10 +156,11 @@ def _check_open(reader: object, strict: object, options: object, environment: ob
 class Checkpoint:
     """One checkpoint, checked and ready. Nothing is read until a method asks for tensors.
 
-    ``tensors`` maps each name to its `TensorMeta`; ``aliases`` are names recorded in the files' metadata for
-    tensors that are stored under another name; ``notices`` say what a person should know. ``selection`` is that of
-    the reader that checked the headers, and ``report`` the `LoadReport` of the latest `state_dict` or `load_into`,
-    with a selection of its own.
+    ``tensors`` maps each name in the files to its `TensorMeta`, and ``adapted`` each one after the adapters (the same
+    where there are none); ``aliases`` are names recorded in the files' metadata for
+    tensors that are stored under another name; ``notices`` say what a person should know. ``config`` is how it is
+    loaded, with the source of each value. ``selection`` is that of the reader that checked the headers, and
+    ``report`` the `LoadReport` of the latest `state_dict` or `load_into`, with a selection of its own.
     """
 
     def __init__(
@@ -144,6 +172,9 @@ class Checkpoint:
         selection: Selection,
         files: CheckpointFiles,
         opened: Clock,
+        config: LayeredConfig | None = None,
+        *,
+        adapters: Sequence[Adapter] = (),
     ) -> None:
         self.reference = reference
         self.layout = layout
@@ -152,7 +183,11 @@ class Checkpoint:
         self.metadata = {file.path: file.metadata for file in checked.files}
         self.notices = checked.notices
         self.selection = selection
+        self.config = config or LayeredConfig()
         self.report: LoadReport | None = None
+        self._adapters = tuple(adapters)
+        self._adapted = Adapted(self._adapters, self.tensors, check=True)
+        self.adapted: Mapping[str, TensorMeta] = self._adapted.tensors
         self._restricted = checked.restricted
         self._chooser = chooser
         self._files = files
@@ -161,22 +196,39 @@ class Checkpoint:
     def iter_weights(
         self,
         *,
-        device: str | torch.device = "cpu",
+        device: str | torch.device | None = None,
         key_filter: KeyFilter | None = None,
         slices: Mapping[str, TensorSlice] | None = None,
         owned: bool = False,
     ) -> Stream:
         """Yield ``(name, tensor)`` in the reader's declared order, each valid after the next one is taken.
 
-        key_filter: called once with each name; what it declines is never read.
-        slices: the part wanted of a tensor, by name, in elements of its logical shape.
+        device: by default that of ``config``, or else the host.
+        key_filter: called once with each name in the files; what it declines is never read.
+        slices: the part wanted of a tensor, by its name in the files, in elements of its logical shape; not of one that
+            an adapter changes.
         owned: tensors that do not depend on the files, even if somebody writes to those later.
 
         Raises MissingTensorError for a slice of a name that is not there, FileChangedError where a file is no
         longer the one that was opened.
         """
         flags(owned=owned)
-        device = device_of(device)
+        device = device_of(self._device(device, "cpu"))
+        wanted, adapted = self._wanted_and_adapted(key_filter, slices)
+        reader, _ = self._chooser.pick(**wanted.needs(), device=device, owned=owned)
+        return adapted.adapt(self._files.read(reader, wanted, device))
+
+    def iter_stored(
+        self,
+        *,
+        device: str | torch.device | None = None,
+        key_filter: KeyFilter | None = None,
+        slices: Mapping[str, TensorSlice] | None = None,
+        owned: bool = False,
+    ) -> Stream:
+        """As `iter_weights`, with the tensors as the files have them: without the adapters."""
+        flags(owned=owned)
+        device = device_of(self._device(device, "cpu"))
         wanted = self._wanted(key_filter, slices)
         reader, _ = self._chooser.pick(**wanted.needs(), device=device, owned=owned)
         return self._files.read(reader, wanted, device)
@@ -184,7 +236,7 @@ class Checkpoint:
     def state_dict(
         self,
         *,
-        device: str | torch.device = "cpu",
+        device: str | torch.device | None = None,
         key_filter: KeyFilter | None = None,
         slices: Mapping[str, TensorSlice] | None = None,
         owned: bool = False,
@@ -198,18 +250,19 @@ class Checkpoint:
         resolve_aliases: also give each of ``aliases`` its tensor, shared with the name it is stored under.
         """
         flags(owned=owned, resolve_aliases=resolve_aliases, touch=touch, show_progress=show_progress)
-        device = device_of(device)
-        wanted = self._wanted(key_filter, slices)
+        device = device_of(self._device(device, "cpu"))
+        self._check_aliases(resolve_aliases)
+        wanted, adapted = self._wanted_and_adapted(key_filter, slices)
         on_host = device.split(":")[0] == "cpu"
         clock = Clock(self._opened)
         with clock.phase("select"):
             reader, selection = self._chooser.pick(**wanted.needs(), device=device, owned=owned, kept_on_host=on_host)
         with Meter(clock) as meter, progress_bar(reader.info.name, wanted.nbytes, show=show_progress) as bar:
-            weights = self._files.read(reader, wanted, device, both(meter.update, bar.update))
+            weights = adapted.adapt(self._files.read(reader, wanted, device, both(meter.update, bar.update)))
             with closing(clock.waiting(touched(weights) if touch else weights)) as stream:
                 tensors = dict(stream)
         aliases = {n: s for n, s in self.aliases.items() if resolve_aliases and s in tensors}
-        self.report = self._report(selection, meter, wanted, aliases=aliases)
+        self.report = self._report(selection, meter, wanted, aliases=aliases, cast=adapted.converted())
         return tensors | {name: tensors[source] for name, source in aliases.items()}
 
     def load_into(
@@ -239,19 +292,22 @@ class Checkpoint:
         untouched.
         """
         flags(strict=strict, cast=cast, owned=owned, resolve_aliases=resolve_aliases, show_progress=show_progress)
+        self._check_aliases(resolve_aliases)
+        device = self._device(device)
         device = None if device is None else named_device(device)
         placement = Placement(
             target,
-            self.tensors,
-            aliases=self.aliases,
+            self.adapted,
+            aliases={} if self._adapted else self.aliases,
             resolve_aliases=resolve_aliases,
             strict=strict,
             cast=cast,
         )
         where = device_of(placement.where(device))
         in_place = placement.all_in_place
-        placement.check_tied(lambda names: self.iter_weights(key_filter=names.__contains__))
-        wanted = self._wanted(placement.wants if placement.skips_some else None)
+        placement.check_tied(self._iter_adapted)
+        adapted = self._adapted.only(placement.wanted)
+        wanted = self._wanted(None).only(adapted.needs)
         clock = Clock(self._opened)
         with clock.phase("select"):
             reader, selection = self._chooser.pick(
@@ -262,31 +318,34 @@ class Checkpoint:
                 into_targets=in_place,
             )
         with Meter(clock) as meter, progress_bar(reader.info.name, wanted.nbytes, show=show_progress) as bar:
-            self._place(placement, reader, wanted, where, both(meter.update, bar.update), clock)
-        self.report = self._report(selection, meter, wanted, **placement.remarks())
+            Placing(
+                files=self._files,
+                placement=placement,
+                adapted=adapted,
+                reader=reader,
+                wanted=wanted,
+                where=where,
+                update=both(meter.update, bar.update),
+                clock=clock,
+            ).run()
+        remarks = placement.remarks()
+        remarks["cast"] = merged(adapted.converted(), remarks["cast"])
+        self.report = self._report(selection, meter, wanted, **remarks)
         return self.report
 
-    def _place(
-        self, placement: Placement, reader: WeightReader, wanted: Wanted, where: str, update: Update, clock: Clock
-    ) -> None:
-        """Straight into the target where the reader declares that and nothing is to be done on the way."""
-        targets = placement.in_memory() if Feature.READ_INTO in reader.info.features else None
-        if targets is not None and isinstance(reader, ReadsInto):
-            read = partial(self._files.read_into, reader, reader.info.name, wanted, targets, update)
-            placement.fill_by(partial(clock.run, "read", read))
-            return
-        with closing(clock.waiting(self._files.read(reader, wanted, where, update))) as weights:
-            placement.fill(weights)
+    def _device(self, given: str | torch.device | None, default: str | None = None) -> str | torch.device | None:
+        configured: str | None = self.config.value("device")
+        return given if given is not None else configured if configured is not None else default
 
-    def get_tensor(self, name: str, *, device: str | torch.device = "cpu", owned: bool = False) -> torch.Tensor:
-        """One tensor. Raises MissingTensorError for a name that is not there."""
+    def get_tensor(self, name: str, *, device: str | torch.device | None = None, owned: bool = False) -> torch.Tensor:
+        """One tensor as the files have it, by its name in them. Raises MissingTensorError for any other name."""
         instance("name", name, str, "a str")
         self._must_have([name])
-        with closing(self.iter_weights(device=device, key_filter=name.__eq__, owned=owned)) as weights:
+        with closing(self.iter_stored(device=device, key_filter=name.__eq__, owned=owned)) as weights:
             return next(tensor for _, tensor in weights)
 
     def get_slice(self, name: str) -> LazyTensor:
-        """One tensor that reads when it is indexed, as torch indexes: ``checkpoint.get_slice("w")[2:4, ::2]``."""
+        """One tensor of the files, read as it is indexed, as by torch: ``checkpoint.get_slice("w")[2:4, ::2]``."""
         instance("name", name, str, "a str")
         self._must_have([name])
         return LazyTensor(self, self.tensors[name])
@@ -299,6 +358,28 @@ class Checkpoint:
                 close = get_close_matches(name, self.tensors, n=1)
                 fix = f"Did you mean {close[0]!r}?" if close else f"It has {some(list(self.tensors), 5)}"
                 raise MissingTensorError("no such tensor", path=path, tensor=name, fix=fix)
+
+    def _wanted_and_adapted(
+        self, key_filter: KeyFilter | None, slices: Mapping[str, TensorSlice] | None
+    ) -> tuple[Wanted, Adapted]:
+        """What is read for those that the filter takes, and what becomes of that."""
+        wanted = self._wanted(key_filter, slices)
+        if not self._adapters:
+            return wanted, Adapted((), wanted.tensors)
+        adapted = Adapted(self._adapters, wanted.tensors)
+        changed = adapted.needs.difference(adapted.untouched().values())
+        for name in wanted.slices:
+            if name in changed:
+                raise ValueError(f"slices: an adapter changes {name!r}, so that no part of it can be read alone")
+        return wanted.only(adapted.needs), adapted
+
+    def _iter_adapted(self, names: Collection[str]) -> Stream:
+        adapted = self._adapted.only(names)
+        return adapted.adapt(self.iter_stored(key_filter=adapted.needs.__contains__))
+
+    def _check_aliases(self, resolve_aliases: bool) -> None:
+        if resolve_aliases and self._adapters:
+            raise ValueError("resolve_aliases=True and adapters exclude each other: aliases are names of the files")
 
     def _wanted(self, key_filter: KeyFilter | None, slices: Mapping[str, TensorSlice] | None = None) -> Wanted:
         function("key_filter", key_filter, "a name that says whether the tensor is wanted")

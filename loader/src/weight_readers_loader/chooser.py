@@ -3,22 +3,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from weight_readers import Environment, Request, Selection, WeightReader, explain_selection, select_weight_reader
-from weight_readers_loader.arguments import flags, whole
-
-MOST_THREADS = 1024
-"""As many as a reader with threads takes."""
+from weight_readers import (
+    Environment,
+    ReaderInfo,
+    Request,
+    Selection,
+    WeightReader,
+    explain_selection,
+    select_weight_reader,
+)
+from weight_readers_loader.config.refusals import of_options
 
 
 class Chooser:
     """Asks core for a reader, with what is the same in all requests of one checkpoint.
 
     Core warns whenever it makes a reader that stands in for another. One checkpoint hears it once: later requests
-    ask for the stand-in by its name.
+    ask for the stand-in by its name. What a reader says of the options it is made with is a ConfigError; ``check`` is
+    asked about each reader before it is used.
     """
 
     def __init__(
@@ -28,19 +34,23 @@ class Chooser:
         scheme: str = "file",
         reader: str | None = None,
         strict: bool | None = None,
+        prefer: Sequence[str] = (),
         options: Mapping[str, Any] | None = None,
         settings: Mapping[str, Any] | None = None,
         engine: Mapping[str, Any] | None = None,
         environment: Environment | None = None,
+        check: Callable[[ReaderInfo], None] | None = None,
     ) -> None:
         self._common: dict[str, Any] = {
             "format": format,
             "schemes": frozenset({scheme}),
+            "prefer": tuple(prefer),
             "options": options or {},
             "settings": settings or {},
             "engine": engine or {},
         }
         self._requested = reader
+        self._check = check
         self._keywords: dict[str, Any] = {"strict": strict, "environment": environment}
         self._made: dict[tuple[Any, ...], WeightReader] = {}
         self._replaced: dict[str, Selection] = {}
@@ -77,7 +87,10 @@ class Chooser:
         if reader is not None:
             reader.selection = selection
             return reader, selection
-        reader = select_weight_reader(request=request, requested=requested, **self._keywords)
+        with of_options(request.options, request.settings):
+            reader = select_weight_reader(request=request, requested=requested, **self._keywords)
+        if self._check is not None:
+            self._check(reader.info)
         made = reader.selection
         assert made is not None  # noqa: S101 - core sets it on every reader it makes
         self._made[_setup(made)] = reader
@@ -90,34 +103,3 @@ def _setup(selection: Selection) -> tuple[Any, ...]:
     """The chosen reader and the settings it was made with."""
     chosen = selection.candidate(selection.chosen) if selection.chosen else None
     return (chosen.name, *sorted(chosen.settings.items())) if chosen is not None else ()
-
-
-DEQUANTIZED = {"float32": "float32", "bfloat16": "bfloat16", "float16": "float16"} | {
-    "fp32": "float32",
-    "bf16": "bfloat16",
-    "fp16": "float16",
-}
-"""What ``dequantize`` may be, in torch's words and in short ones."""
-
-
-def with_dequantize(options: Mapping[str, Any] | None, dequantize: str | None) -> dict[str, Any]:
-    """Constructor options with the one for the dtype of quantized weights. Raises ValueError naming the option."""
-    given = dict(options or {})
-    if dequantize is None:
-        return given
-    if dequantize not in DEQUANTIZED:
-        raise ValueError(f"dequantize must be one of {', '.join(DEQUANTIZED)}, not {dequantize!r}")
-    if given.get("dequantize", DEQUANTIZED[dequantize]) != DEQUANTIZED[dequantize]:
-        raise ValueError(f"dequantize={dequantize!r} and reader_options[dequantize]={given['dequantize']!r} differ")
-    return given | {"dequantize": DEQUANTIZED[dequantize]}
-
-
-def thread_settings(enabled: bool, threads: int | None) -> dict[str, int]:
-    """The reader's setting for the two options that engines know. Raises TypeError or ValueError naming the option."""
-    flags(enable_multithread_weight_load=enabled)
-    whole("num_weight_load_threads", threads, least=1, most=MOST_THREADS)
-    if not enabled:
-        if threads not in (None, 1):
-            raise ValueError(f"num_weight_load_threads={threads} needs enable_multithread_weight_load=True")
-        return {"num_threads": 1}
-    return {} if threads is None else {"num_threads": threads}

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 import weight_readers
+from weight_readers_loader.commands import config as flags
 from weight_readers_loader.commands import options, output
 
 if TYPE_CHECKING:
@@ -61,21 +62,15 @@ def explain(reference: str, as_json: bool, into_existing: bool, **given: Any) ->
     Ends with 1 where no reader fits.
     """
     options.check_ranks(given)
-    options.check_threads(given)
-    from weight_readers_loader.chooser import thread_settings, with_dequantize
     from weight_readers_loader.commands.explain import explain as command
 
-    reader_options = options.reader_options(given["options"])
+    config = flags.config_of(given)
     found = command(
-        _layout(reference, given, reader_options=reader_options),
+        lambda reader_options: _layout(reference, given, reader_options=reader_options),
+        config=config,
         key_filter=options.key_filter(given["patterns"]),
-        device=given["device"] or "cpu",
         owned=given["owned"],
         into_existing=into_existing,
-        reader=given["reader"],
-        strict=given["strict"] or None,
-        options=with_dequantize(reader_options, given["dequantize"]),
-        settings=thread_settings(not given["disable_multithread_weight_load"], given["num_weight_load_threads"]),
     )
     if as_json:
         output.as_json(found.error is None, {"reference": reference, **found.to_json()})
@@ -166,14 +161,14 @@ def load(context: click.Context, **given: Any) -> None:
     --into and --then name a callable of an installed module, or of one in the current folder.
     """
     options.check_load(given)
+    config = flags.config_of(given)
     report_file = options.report_file(given.pop("report"))
-    reader_options = options.reader_options(given.pop("options"))
     key_filter = options.key_filter(given.pop("patterns"))
     from weight_readers_loader.commands.supervise import supervise
 
     # In a process of its own: a mapped file that shrinks ends the process that touches it.
     note = supervise() if context.obj == "process" else lambda path: None
-    options.check_device(given["device"])
+    options.check_device(config.value("device"))
     into = options.imported(given.pop("into"), "--into")
     then = options.imported(given.pop("then"), "--then")
     as_json = given.pop("as_json")
@@ -182,10 +177,9 @@ def load(context: click.Context, **given: Any) -> None:
     filled, report = command(
         layout_arguments={name: given.pop(name) for name in options.WHICH_FILES},
         key_filter=key_filter,
-        reader_options=reader_options,
+        config=config,
         into=into,
         on_file=note,
-        enable_multithread_weight_load=not given.pop("disable_multithread_weight_load"),
         **given,
     )
     if report_file is not None:

@@ -19,7 +19,7 @@ class LazyTensor:
 
     Where the first index is an integer or a slice over the first dimension, only those rows are read; what is
     left of the index is applied to them. Raises IndexError as torch does. A packed tensor is indexed as it is stored,
-    in rows and bytes (`shape`); slices of `Checkpoint.iter_weights` count logical elements.
+    in rows and bytes (`shape`); slices of `Checkpoint.iter_stored` count logical elements.
     """
 
     def __init__(self, checkpoint: Checkpoint, meta: TensorMeta) -> None:
@@ -63,5 +63,5 @@ class LazyTensor:
     def _read(self, part: TensorSlice | None) -> torch.Tensor:
         name = self._meta.name
         slices = None if part is None else {name: part}
-        with closing(self._checkpoint.iter_weights(key_filter=name.__eq__, slices=slices)) as weights:
+        with closing(self._checkpoint.iter_stored(key_filter=name.__eq__, slices=slices)) as weights:
             return next(tensor for _, tensor in weights)

@@ -81,8 +81,10 @@ class Placement:
             )
         return "cpu"
 
-    def wants(self, name: str) -> bool:
-        return name in self._plan.assignments
+    @property
+    def wanted(self) -> Collection[str]:
+        """The names of the checkpoint that fill anything."""
+        return self._plan.assignments.keys()
 
     def check_tied(self, read: Callable[[Collection[str]], Weights]) -> None:
         """Raise TiedWeightsError where the checkpoint holds two values for one parameter; reads only those."""
@@ -105,31 +107,35 @@ class Placement:
                     fix="Untie the parameters in the model, or load a checkpoint that was saved tied",
                 )
 
-    def in_memory(self) -> dict[str, torch.Tensor] | None:
-        """Checkpoint name -> the tensor that its bytes go to; None where more than reading is to be done.
+    def in_memory(self, sources: Collection[str]) -> dict[str, torch.Tensor] | None:
+        """Checkpoint name -> the tensor that its bytes go to, of those that are in ``sources``.
 
-        Two tensors of the checkpoint never go to one memory at the same time.
+        None where more than reading is to be done. Two tensors of the checkpoint never go to one memory at a time.
         """
         targets = {source: self._targets[names[0]] for source, names in self._plan.assignments.items()}
         one_each = len({target.identity for target in targets.values()}) == len(targets)
         if not self.all_in_place or self._plan.cast or self._overlapping or not one_each:
             return None
-        return {source: target.tensor for source, target in targets.items()}
+        return {source: target.tensor for source, target in targets.items() if source in sources}
 
-    def fill_by(self, read: Callable[[], None]) -> None:
-        """``read`` fills what `in_memory` gave; other names of the same tensor follow.
+    def fill_by(self, read: Callable[[], None], sources: Collection[str]) -> None:
+        """``read`` fills what `in_memory` gave for ``sources``; other names of the same tensor follow.
 
         A CheckpointError on the way says in ``written`` which targets were written, wholly or in part.
         """
         try:
             read()
         except CheckpointError as error:
-            error.written = tuple(self._plan.assignments[source][0] for source in error.written)
+            error.written = self.targets_of(error.written)
             raise
-        for first, *others in self._plan.assignments.values():
+        for first, *others in (self._plan.assignments[source] for source in sources):
             for name in others:
                 if self._targets[name].identity != self._targets[first].identity:
                     self._targets[name].write(self._targets[first].tensor)
+
+    def targets_of(self, sources: Iterable[str]) -> tuple[str, ...]:
+        """The first target of each."""
+        return tuple(self._plan.assignments[source][0] for source in sources)
 
     def fill(self, weights: Weights) -> None:
         """Write or replace every target. A CheckpointError on the way says in ``written`` what was written.

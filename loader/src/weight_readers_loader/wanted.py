@@ -4,8 +4,8 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weight_readers import Feature, TensorMeta, TensorSlice
@@ -70,6 +70,12 @@ class Wanted:
             "dtypes": frozenset(meta.dtype for meta in self.tensors.values()),
             "bytes_wanted": self.nbytes,
         }
+
+    def only(self, names: Collection[str]) -> Wanted:
+        """The part of this that is in ``names``."""
+        if len(names) >= len(self.tensors) and all(name in names for name in self.tensors):
+            return self
+        return replace(self._part(name for name in self.tensors if name in names), whole=False)
 
     def split(self, groups: Iterable[Sequence[str]]) -> Iterator[tuple[Sequence[str], Wanted]]:
         """Each group of files with the part that lies in it; groups of which nothing is wanted are left out."""

@@ -12,6 +12,7 @@ from weight_readers import Environment, Request, Selection, errors
 from weight_readers.errors import (
     CheckpointError,
     CheckpointProblems,
+    ConfigError,
     DuplicateReaderError,
     LfsPointerError,
     NoSuitableQuantMethodError,
@@ -37,6 +38,7 @@ CHECKPOINT_ERRORS = [
 
 ONE_OF_EACH = [
     UnknownReaderError("x", available=["safetensors"], fix="Did you mean 'y'?"),
+    ConfigError("w", option="prefetch", source="engine", fix="f"),
     DuplicateReaderError("x", distributions=["a 1.0", "b 2.0"], fix="pip uninstall b"),
     NoSuitableReaderError("none", selection=NONE_FITS, fix="f"),
     NoSuitableQuantMethodError("Q4_K", "cuda", available=["gguf on cpu"], fix="f"),

@@ -14,7 +14,7 @@ from support.files import floats, write_tensors
 from torch import nn
 
 from weight_readers import TensorSlice
-from weight_readers_loader import open_checkpoint
+from weight_readers_loader import LoadConfig, open_checkpoint
 from weight_readers_loader.checkpoint import Checkpoint
 from weight_readers_loader.cli import cli
 
@@ -31,7 +31,7 @@ def folder(tmp_path: Path) -> Path:
         ("strict", "yes"),
         ("strict", 5),
         ("enable_multithread_weight_load", "no"),
-        ("enable_multithread_weight_load", None),
+        ("enable_multithread_weight_load", 1),
         ("environment", {}),
         ("reader", 5),
         ("reader", ["x"]),
@@ -139,9 +139,11 @@ def test_a_device_that_is_not_here_is_one_error_with_those_that_are(folder: Path
 
 
 @pytest.mark.parametrize("read", ["iter_weights", "state_dict", "get_tensor"])
-def test_no_device_at_all_is_refused_where_there_is_none_to_follow(folder: Path, read: str) -> None:
-    with pytest.raises(ValueError, match=r"^device=None is no device"):
-        READS[read](open_checkpoint(folder), device=None)
+def test_no_device_at_all_is_the_one_of_the_configuration(folder: Path, read: str) -> None:
+    checkpoint = open_checkpoint(folder, config=LoadConfig(device="cuda:99"))
+    with pytest.raises(ValueError, match=r"^device='cuda:99' is no device"):
+        READS[read](checkpoint, device=None)
+    READS[read](checkpoint, device="cpu")
 
 
 @pytest.mark.parametrize("read", READS)

@@ -139,13 +139,13 @@ class TestExplain:
 
     def test_where_none_fits_it_ends_with_1_and_one_json_document(self, tmp_path: Path) -> None:
         write_sharded(tmp_path)
-        done = invoke("explain", tmp_path, "--option", "nonsense=1", "--json")
+        done = invoke("explain", tmp_path, "--option", "unsigned=true", "--option", "copy=true", "--json")
         assert done.exit_code == 1
         data = document(done)
         assert (data["ok"], data["selection"]["chosen"]) == (False, None)
-        assert "has no option nonsense" in data["selection"]["candidates"][0]["reason"]
+        assert "has no option unsigned" in data["selection"]["candidates"][0]["reason"]
         assert [error["error"] for error in data["errors"]] == ["NoSuitableReaderError"]
-        done = invoke("explain", tmp_path, "--option", "nonsense=1")
+        done = invoke("explain", tmp_path, "--option", "unsigned=true", "--option", "copy=true")
         assert "chosen: none" in done.stdout
         assert done.stderr.startswith("Error: no installed weight reader fits format 'safetensors'")
 
@@ -239,8 +239,6 @@ class TestLoad:
         [
             (["--filter", "x*"], "no tensor of m matches --filter: it has t1, t2"),
             (["--sha256"], "no digest to verify model-00001-of-00002.safetensors"),
-            (["--option", "prefetch=-1"], "must be 0 to 64 threads"),
-            (["--option", "copy=true", "--option", "readonly=true"], "exclude each other"),
             (["--owned", "--option", "copy=false"], "contradicts owned=True"),
             (["--reader", "nobody"], "unknown weight reader 'nobody'"),
             (["--variant", "fp16"], "no safetensors weights of variant 'fp16' here"),
@@ -251,6 +249,26 @@ class TestLoad:
         assert done.exit_code == 1
         assert words in done.stderr
         assert any(words in error["what"] or words in str(error) for error in document(done)["errors"])
+
+    @pytest.mark.parametrize("command", ["load", "explain"])
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (["--option", "prefetch=-1"], "option 'prefetch' of reader 'safetensors' must be 0 to 64 threads, not -1"),
+            (["--option", "readonly=1"], "option 'readonly' of reader 'safetensors' must be True or False, not 1"),
+            (["--option", "copy=true", "--option", "readonly=true"], "exclude each other"),
+            (["--option", "num_thread=2"], "an option 'num_thread' (--option). Did you mean 'num_threads'?"),
+            (
+                ["--reader", "safetensors", "--option", "num_threads=2"],
+                "reader 'safetensors' has no option 'num_threads' (--option). It is an option of 'threaded'",
+            ),
+        ],
+    )
+    def test_an_option_that_a_reader_refuses_ends_with_2(self, command: str, arguments: list[str], words: str) -> None:
+        done = invoke(command, "m", *arguments, "--json")
+        assert done.exit_code == 2
+        assert words in done.stderr
+        assert [error["error"] for error in document(done)["errors"]] == ["ConfigError"]
 
     @pytest.mark.parametrize("option", ["--into", "--then"])
     def test_an_error_of_the_users_own_code_comes_with_its_traceback(self, option: str) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 from support.files import entry, floats, write_safetensors, write_tensors
-from support.measure import run_child
 from support.object_server import Asked, ObjectServer
 from support.tensors import contents, noise, tensor
 
@@ -259,32 +258,6 @@ def test_the_environment_is_as_before_once_a_tensor_has_come(
     next(weights)
     assert before == dict(os.environ)
     weights.close()  # type: ignore[attr-defined]
-
-
-SILENT = """
-import sys, time
-from support.object_server import ObjectServer
-from weight_readers import UnreadableFileError
-from weight_readers_runai.reader import StreamerReader
-server = ObjectServer({"b/m.safetensors": open(sys.argv[1], "rb").read()})
-with server.running():
-    reader = StreamerReader(endpoint=server.endpoint, timeout=2)
-    reader.read_meta(["s3://b/m.safetensors"])
-    server.fault = "never"
-    began = time.monotonic()
-    try:
-        list(reader.iter_weights(["s3://b/m.safetensors"]))
-    except UnreadableFileError as error:
-        print(time.monotonic() - began < 5, error.what)
-"""
-
-
-def test_a_store_that_never_answers_is_given_up_in_time_and_the_process_ends_well(
-    server: ObjectServer, tmp_path: Path
-) -> None:
-    path = write_tensors(tmp_path / "m.safetensors", {"x": tensor("U8", 100)})
-    done = run_child(SILENT, path)
-    assert (done.returncode, done.stdout) == (0, "True no answer for 2 seconds while streaming\n"), done.stderr
 
 
 def test_a_folder_is_listed_up_to_its_slash(server: ObjectServer) -> None:

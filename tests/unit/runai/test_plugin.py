@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,18 +32,15 @@ def test_local_files_and_objects_are_not_read_together(tmp_path: Path) -> None:
 
 
 def test_a_scheme_that_is_not_offered_is_refused() -> None:
-    reader = StreamerReader()
-    reader.info = replace(reader.info, schemes=frozenset({"file", "s3"}))
     with pytest.raises(ValueError, match="az://bucket/model"):
-        reader.read_meta(["az://bucket/model.safetensors"])
+        StreamerReader().read_meta(["az://bucket/model.safetensors"])
 
 
 @pytest.mark.parametrize(
     ("scheme", "options", "said"),
     [
         ("gs", {"region": "eu"}, "'region' of reader 'runai_streamer' is not for gs://"),
-        ("s3", {"account": "acme"}, "'account' of reader 'runai_streamer' is not for s3://"),
-        ("az", {"unsigned": True}, "'unsigned' of reader 'runai_streamer' is not for az://"),
+        ("s3", {"project": "acme"}, "'project' of reader 'runai_streamer' is not for s3://"),
     ],
 )
 def test_an_option_of_another_kind_of_store_is_refused(scheme: str, options: dict[str, object], said: str) -> None:

@@ -7,7 +7,8 @@ import pytest
 import torch
 
 from weight_readers_files import Wanted
-from weight_readers_threaded.places import Existing, Fresh, Staged, blocks
+from weight_readers_files.targets import blocks
+from weight_readers_threaded.places import Existing, Fresh, Staged
 from weight_readers_threaded.staging import ring_for
 
 

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weight_readers_threaded.requests import MAX_PIECES, MAX_RUNS, Job, cut, requests
+from weight_readers_files import cut
+from weight_readers_threaded.requests import MAX_PIECES, MAX_RUNS, Job, requests
 
 
 class Place(NamedTuple):

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoint files of any format: their order and state, the parts wanted of them, and mappings of those.
 
-`mapping`, `source`, `segments`, `prefetch`, `residency`, `memory`, `tensors` and `passes` map and read; they are
-imported by their names, the last three with torch.
+`mapping`, `source`, `segments`, `prefetch`, `residency`, `memory`, `targets`, `tensors` and `passes` map, read and
+write; they are imported by their names, the last four with torch.
 """
 
 from weight_readers_files.known import HeaderCache, KnownHeaders
 from weight_readers_files.natural import natural_key, natural_order
 from weight_readers_files.opening import open_regular
-from weight_readers_files.ranges import Range, coalesce
+from weight_readers_files.ranges import Range, coalesce, cut
 from weight_readers_files.state import State, states_of
 from weight_readers_files.wanted import (
     FilePlan,
@@ -29,6 +29,7 @@ __all__ = [
     "check_slices",
     "chosen_by_file",
     "coalesce",
+    "cut",
     "file_plans",
     "natural_key",
     "natural_order",

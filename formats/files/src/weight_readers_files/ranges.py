@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 Range = tuple[int, int]
 """``(offset, length)``, in bytes from the start of the file."""
@@ -24,3 +24,15 @@ def coalesce(ranges: Iterable[Range], gap: int = 0) -> list[Range]:
         else:
             joined.append((offset, length))
     return joined
+
+
+def cut(ranges: Sequence[Range], begin: int, end: int) -> list[Range]:
+    """The part of ``ranges`` that fills the bytes ``begin:end`` of what they fill together."""
+    part: list[Range] = []
+    at = 0
+    for offset, length in ranges:
+        first, last = max(begin, at), min(end, at + length)
+        if first < last:
+            part.append((offset + first - at, last - first))
+        at += length
+    return part

@@ -3,19 +3,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from weight_readers import (
     CheckpointError,
+    ConfigError,
     NoSuitableReaderError,
     Selection,
     WeightReadersError,
     select_weight_reader,
 )
+from weight_readers_loader.adapters import Adapted, Adapter
 from weight_readers_loader.chooser import Chooser
 from weight_readers_loader.commands.output import errors
+from weight_readers_loader.config import LayeredConfig
+from weight_readers_loader.config.adapting import configured_adapters
+from weight_readers_loader.config.asked import asked
+from weight_readers_loader.config.names import check_reader_options
+from weight_readers_loader.config.refusals import of_options
 from weight_readers_loader.preflight import preflight
 from weight_readers_loader.resolve import Layout
 from weight_readers_loader.wanted import Wanted
@@ -26,6 +33,7 @@ from weight_readers_loader.wording import counted
 class Explained:
     layout: Layout
     selection: Selection
+    config: LayeredConfig
     doubt: str | None = None
     error: WeightReadersError | None = None
 
@@ -33,53 +41,77 @@ class Explained:
         files = counted(len(self.layout.files), "file")
         lines = [f"{reference}: {self.layout.format}, {files}", self.selection.explain()]
         lines += [f"  {self.layout.scheme} {name}: {value}" for name, value in self.layout.place.items()]
+        lines += [f"  option {setting}" for setting in self.config.settings()]
+        if made := self._made_with():
+            lines.append(f"  made with: {', '.join(f'{name}={value!r}' for name, value in made.items())}")
         return lines + ([f"notice: {self.doubt}"] if self.doubt else [])
+
+    def _made_with(self) -> dict[str, Any]:
+        """What the chosen reader's constructor gets: its share of the settings, and the options."""
+        chosen = self.selection.candidate(self.selection.chosen or "")
+        return {**chosen.settings, **self.selection.request.options} if chosen is not None else {}
 
     def to_json(self) -> dict[str, Any]:
         return {
             "files": list(self.layout.paths),
             "place": dict(self.layout.place),
             "selection": self.selection.to_json(),
+            "config": self.config.to_json(),
+            "made_with": self._made_with(),
             "notices": [self.doubt] if self.doubt else [],
             "errors": errors(self.error) if self.error else [],
         }
 
 
 def explain(
-    layout: Layout,
+    resolve: Callable[[Mapping[str, Any]], Layout],
     *,
+    config: LayeredConfig,
     key_filter: Callable[[str], bool] | None,
-    device: str,
     owned: bool,
     into_existing: bool,
-    **asked: Any,
 ) -> Explained:
-    """The same request that a load makes. ``asked``: the keyword arguments of `Chooser`.
+    """The same request that a load makes. ``resolve`` finds the files, with the options of the reader.
 
-    Where no reader fits, ``error`` is what a load would end with, the command that mends it included.
+    Where no reader fits, ``error`` is what a load would end with, the command that mends it included. Raises
+    ConfigError as a load would; a value of a reader's option is tried out on the reader, without reading.
     """
-    chooser = Chooser(format=layout.format, scheme=layout.scheme, **asked)
-    needs, doubt = _needs(layout, key_filter, asked.get("options", {}) if layout.scheme != "file" else {})
+    check_reader_options(config)
+    wishes, device = asked(config), config.value("device") or "cpu"
+    layout = resolve(wishes["options"])
+    chooser = Chooser(format=layout.format, scheme=layout.scheme, **wishes)
+    needs, doubt = _needs(
+        layout, key_filter, configured_adapters(config), wishes["options"] if layout.scheme != "file" else {}
+    )
     kept = device.split(":")[0] == "cpu" and not into_existing
     request = {**needs, "device": device, "owned": owned, "kept_on_host": kept, "into_targets": into_existing}
     selection, error = chooser.explain(**request), None
-    if selection.chosen is None:
+    if selection.chosen is None or wishes["options"] or wishes["settings"]:
         try:
-            chooser.pick(**request)
+            _, selection = chooser.pick(**request)
+        except ConfigError:
+            raise
         except WeightReadersError as refusal:
             error = refusal
-    return Explained(layout=layout, selection=selection, doubt=doubt, error=error)
+    return Explained(layout=layout, selection=selection, config=config, doubt=doubt, error=error)
 
 
 def _needs(
-    layout: Layout, key_filter: Callable[[str], bool] | None, options: Mapping[str, Any]
+    layout: Layout,
+    key_filter: Callable[[str], bool] | None,
+    adapters: Sequence[Adapter],
+    options: Mapping[str, Any],
 ) -> tuple[Mapping[str, Any], str | None]:
     """What the headers ask of a reader; less where they cannot be read, and then why."""
     try:
-        reader = select_weight_reader(format=layout.format, schemes=frozenset({layout.scheme}), options=dict(options))
+        schemes = frozenset({layout.scheme})
+        with of_options(options):
+            reader = select_weight_reader(format=layout.format, schemes=schemes, options=dict(options))
         checked = preflight(layout, reader, strict=False)
     except (CheckpointError, NoSuitableReaderError) as error:
         wanted = Wanted(tensors={}, whole=key_filter is None)
         needs = {name: value for name, value in wanted.needs().items() if name != "bytes_wanted"}
         return needs, None if isinstance(error, NoSuitableReaderError) else f"a load would end with: {error}"
-    return Wanted.of(checked.tensors, key_filter, restricted=checked.restricted).needs(), None
+    Adapted(adapters, checked.tensors, check=True)
+    wanted = Wanted.of(checked.tensors, key_filter, restricted=checked.restricted)
+    return wanted.only(Adapted(adapters, wanted.tensors).needs).needs(), None

@@ -8,6 +8,7 @@ from typing import Any
 
 from weight_readers import CheckpointProblems
 from weight_readers_loader.checkpoint import Checkpoint, open_checkpoint
+from weight_readers_loader.config import LayeredConfig
 from weight_readers_loader.digests import references, verify
 from weight_readers_loader.report import LoadReport
 from weight_readers_loader.wording import some
@@ -17,46 +18,30 @@ def load(
     reference: str,
     *,
     layout_arguments: Mapping[str, Any],
-    reader: str | None,
-    reader_options: Mapping[str, Any],
-    dequantize: str | None,
+    config: LayeredConfig,
     key_filter: Callable[[str], bool] | None,
-    device: str | None,
     owned: bool,
-    strict: bool,
     into: Callable[[], Any] | None,
     cast: bool,
     partial: bool,
     aliases: bool,
-    enable_multithread_weight_load: bool,
-    num_weight_load_threads: int | None,
     sha256: bool,
     manifest: str | None,
     progress: bool,
     on_file: Callable[[str], None],
 ) -> tuple[Any, LoadReport]:
     """What was filled (the state dict, or what ``into`` returned) and the report."""
-    checkpoint = open_checkpoint(
-        reference,
-        reader=reader,
-        reader_options=reader_options,
-        dequantize=dequantize,
-        strict=strict or None,
-        enable_multithread_weight_load=enable_multithread_weight_load,
-        num_weight_load_threads=num_weight_load_threads,
-        on_file=on_file,
-        **layout_arguments,
-    )
+    checkpoint = open_checkpoint(reference, config=config, on_file=on_file, **layout_arguments)
     if sha256 or manifest is not None:
         _verify(checkpoint, manifest)
     if key_filter is not None and not any(map(key_filter, checkpoint.tensors)):
         raise ValueError(f"no tensor of {reference} matches --filter: it has {some(list(checkpoint.tensors), 5)}")
     shared: dict[str, Any] = {"owned": owned, "resolve_aliases": aliases, "show_progress": progress}
     if into is None:
-        filled = checkpoint.state_dict(device=device or "cpu", key_filter=key_filter, touch=True, **shared)
+        filled = checkpoint.state_dict(key_filter=key_filter, touch=True, **shared)
     else:
         filled = into()
-        checkpoint.load_into(filled, strict=not partial, cast=cast, device=device, **shared)
+        checkpoint.load_into(filled, strict=not partial, cast=cast, **shared)
     assert checkpoint.report is not None  # noqa: S101 - both ways of loading make one
     return filled, checkpoint.report
 

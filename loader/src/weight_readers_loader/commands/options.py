@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import importlib
-import json
 import os
 import sys
 import traceback
@@ -15,6 +14,7 @@ from typing import Any
 
 import click
 
+from weight_readers_loader.commands.config import FLAGS
 from weight_readers_loader.commands.report_file import ReportFile
 
 F = Callable[..., Any]
@@ -52,21 +52,9 @@ def which_files(command: F) -> F:
 def which_reader(command: F) -> F:
     """What is asked of the reader."""
     for option in (
-        click.option("--reader", help="Ask for a reader by name."),
-        click.option("--option", "options", multiple=True, metavar="NAME=VALUE", help="An option of the reader."),
-        click.option(
-            "--dequantize",
-            type=click.Choice(["bf16", "fp16", "fp32", "bfloat16", "float16", "float32"]),
-            help="Numbers of this dtype for quantized weights.  [default: packed, as stored]",
-        ),
+        *FLAGS,
         click.option("--filter", "patterns", multiple=True, metavar="GLOB", help="Only tensors whose names match."),
-        click.option("--device", help="Where tensors go.  [default: cpu]"),
         click.option("--owned", is_flag=True, help="Tensors that do not depend on the files."),
-        click.option(
-            "--num-weight-load-threads", type=click.IntRange(1, 1024), help="Threads, for a reader that has any."
-        ),
-        click.option("--disable-multithread-weight-load", is_flag=True, help="Read with one thread."),
-        strict,
     ):
         command = option(command)
     return command
@@ -85,7 +73,6 @@ def check_load(given: Mapping[str, Any]) -> None:
         if broken:
             raise click.UsageError(message)
     check_ranks(given)
-    check_threads(given)
 
 
 def report_file(path: str | None) -> ReportFile | None:
@@ -94,12 +81,6 @@ def report_file(path: str | None) -> ReportFile | None:
         return None if path is None else ReportFile(path)
     except (OSError, ValueError) as error:  # ValueError: a name that no file can have
         raise click.BadParameter(f"cannot write {path}: {error}", param_hint="--report") from error
-
-
-def check_threads(given: Mapping[str, Any]) -> None:
-    """Refuse one thread and several at once. Raises UsageError."""
-    if given["disable_multithread_weight_load"] and given["num_weight_load_threads"] not in (None, 1):
-        raise click.UsageError("--num-weight-load-threads and --disable-multithread-weight-load exclude each other")
 
 
 def check_ranks(given: Mapping[str, Any]) -> None:
@@ -128,22 +109,6 @@ def check_device(device: str | None) -> None:
 
 def key_filter(patterns: Sequence[str]) -> Callable[[str], bool] | None:
     return (lambda name: any(fnmatchcase(name, pattern) for pattern in patterns)) if patterns else None
-
-
-def reader_options(pairs: Sequence[str]) -> dict[str, Any]:
-    """``name=value``, the value as JSON where it is JSON (true, 4), as text otherwise."""
-    given: dict[str, Any] = {}
-    for pair in pairs:
-        name, equals, value = pair.partition("=")
-        if not equals or not name:
-            raise click.BadParameter(f"{pair!r} is not NAME=VALUE", param_hint="--option")
-        if name in given:
-            raise click.BadParameter(f"{name!r} is given twice", param_hint="--option")
-        try:
-            given[name] = json.loads(value)
-        except json.JSONDecodeError:
-            given[name] = value
-    return given
 
 
 def imported(target: str | None, option: str) -> Callable[..., Any] | None:

@@ -14,11 +14,14 @@ from typing import Any, TextIO
 
 import click
 
-from weight_readers import CheckpointError, WeightReadersError
+from weight_readers import CheckpointError, ConfigError, WeightReadersError
 from weight_readers_loader.wording import visible
 
 SCHEMA = 1
 """Number of the JSON outputs' schema; it grows when a field changes its meaning or goes away."""
+
+USAGE = 2
+"""The exit code for what is wrong in the words of the user, whatever the checkpoint."""
 
 CLOSED_PIPE = 128 + 13
 """What a shell reports of a process that wrote to a pipe which nobody reads any more."""
@@ -51,7 +54,8 @@ def error(what: object) -> None:
 
 
 def reports_errors(command: F) -> F:
-    """End a command that fails with its error on standard error, as JSON too where that was asked for, and code 1.
+    """End a command that fails with its error on standard error, as JSON too where that was asked for, and code 1;
+    with 2 where an option is wrong in itself.
 
     An error that nobody foresaw keeps its traceback: it is a fault of this project or of a plugin.
     """
@@ -70,7 +74,7 @@ def reports_errors(command: F) -> F:
             if not isinstance(failure, _EXPECTED):
                 raise
             error(_said(failure))
-            sys.exit(1)
+            sys.exit(USAGE if isinstance(failure, ConfigError) else 1)
 
     return wrapped
 

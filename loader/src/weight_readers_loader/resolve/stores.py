@@ -12,6 +12,7 @@ from typing import Any
 
 from weight_readers import Feature, ListsFiles, PluginContractError, StoredFile, select_weight_reader
 from weight_readers.errors import CheckpointNotFoundError, UnreadableFileError
+from weight_readers_loader.config.refusals import of_options
 from weight_readers_loader.resolve.formats import format_by_name
 from weight_readers_loader.resolve.listing import READABLE, Entry, natural_key
 from weight_readers_loader.resolve.references import Located, Reference
@@ -48,9 +49,10 @@ def locate_stored(reference: Reference, options: Mapping[str, Any]) -> tuple[Loc
 
 
 def _lister(scheme: str, options: Mapping[str, Any]) -> ListsFiles:
-    reader = select_weight_reader(
-        schemes=frozenset({scheme}), needs=frozenset({Feature.LISTS}), options=dict(options), strict=True
-    )
+    with of_options(options):
+        reader = select_weight_reader(
+            schemes=frozenset({scheme}), needs=frozenset({Feature.LISTS}), options=dict(options), strict=True
+        )
     if not isinstance(reader, ListsFiles):
         name = reader.info.name
         breach = "declares that it lists and has no list_folder, read_start and place"

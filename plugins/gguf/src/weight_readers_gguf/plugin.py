@@ -36,6 +36,9 @@ INFO = ReaderInfo(
     alignment=Alignment.NATURAL,
     writes=Writes.COPY_ON_WRITE,
     options=frozenset({"dequantize", "readonly", "copy", "prefetch"}),
+    engine_keys=frozenset(
+        {"quantization", "svdquant", "nunchaku", "fsdp", "offloaded", "lora", "adaln_online", "adaln_cache_path"}
+    ),
     requires=(
         Requirement(module="torch", distribution="torch"),
         Requirement(module="numpy", distribution="numpy"),

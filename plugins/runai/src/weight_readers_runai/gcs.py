@@ -6,13 +6,13 @@ from __future__ import annotations
 import importlib
 import io
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from weight_readers import UnreadableFileError
 from weight_readers_runai import refusals
 from weight_readers_runai.gcs_settings import CREDENTIAL_FILE, GcsSettings
-from weight_readers_runai.store import ObjectState, Store
+from weight_readers_runai.store import Name, ObjectState, Store
 from weight_readers_runai.uris import Uri
 
 _CONNECT_SECONDS = 5.0
@@ -48,11 +48,11 @@ class GcsStore(Store):
             raise refusals.range_refused(uri, found=found, settings=self.settings) from None
         return data.getvalue()
 
-    def _walk(self, uri: Uri, prefix: str) -> Iterator[tuple[str, int | None]]:
+    def _pages(self, uri: Uri, prefix: str) -> Iterator[Sequence[Name]]:
         listed = self._bucket(uri).list_blobs(prefix=prefix or None, delimiter="/", **self._patience())
         for page in listed.pages:
-            yield from ((below, None) for below in page.prefixes)
-            yield from ((blob.name, int(blob.size)) for blob in page)
+            blobs: list[Name] = [(blob.name, int(blob.size)) for blob in page]
+            yield [*((below, None) for below in page.prefixes), *blobs]
 
     def _blob(self, uri: Uri) -> Any:
         return self._bucket(uri).blob(uri.key)

@@ -10,10 +10,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from weight_readers import CheckpointError, CheckpointMeta, UnreadableFileError
+from weight_readers import CheckpointError, CheckpointMeta
 from weight_readers.reader import Files
 from weight_readers_files import FilePlan, natural_order
-from weight_readers_runai import refusals
+from weight_readers_runai import leaving, refusals
+from weight_readers_runai.deadline import within
 from weight_readers_runai.options import DEFAULT_MEMORY_LIMIT, Options
 from weight_readers_runai.store import ObjectState, Store
 from weight_readers_runai.streamer import Streamer
@@ -26,6 +27,8 @@ FIRST_BYTES = 64 << 10
 _MAX_THREADS = 8
 _BLOCK_BYTES = 8 << 20
 _FEWER_BYTES = 15
+_DIAGNOSIS_SECONDS = 4.0
+"""To find out why the library failed, beyond the reader's timeout."""
 
 
 @dataclass(frozen=True)
@@ -47,31 +50,31 @@ class ObjectHeaders:
     def read(self, files: Files) -> KnownObjects:
         """Headers as of local files: the same rules and the same errors. Each object is asked for its state first."""
         paths = natural_order(files)
-        states = self._states(paths)
+        looks = self._looks(paths)
+        states = {path: state for path, state in looks.items() if isinstance(state, ObjectState)}
         last = self._last
         if last is not None and last.states == states and [file.path for file in last.meta.files] == paths:
             return last
-        meta = read_headers(paths, lambda path: self._open(path, states))
+        meta = read_headers(paths, lambda path: self._open(path, looks[path]))
         self._last = known = KnownObjects(self.store, states, meta)
         return known
 
-    def _states(self, paths: Sequence[str]) -> dict[str, ObjectState]:
-        """Of those that can be looked at; reading the headers says what is wrong with the others."""
+    def _looks(self, paths: Sequence[str]) -> dict[str, ObjectState | CheckpointError]:
+        """The state of each object, or what is wrong with it: that is for the reading of the headers to say."""
         with ThreadPoolExecutor(min(_MAX_THREADS, len(paths)), thread_name_prefix="object-state") as pool:
-            found = pool.map(self._state, paths)
-            return {path: state for path, state in zip(paths, found, strict=True) if state is not None}
+            return dict(zip(paths, pool.map(self._look, paths), strict=True))
 
-    def _state(self, path: str) -> ObjectState | None:
+    def _look(self, path: str) -> ObjectState | CheckpointError:
         try:
             return self.store.state(_uri(path))
-        except CheckpointError:
-            return None
+        except CheckpointError as error:
+            return error
 
     @contextmanager
-    def _open(self, path: str, states: Mapping[str, ObjectState]) -> Iterator[io.RawIOBase]:
-        uri = _uri(path)
-        state = states.get(path) or self.store.state(uri)
-        with ObjectFile(self.store, uri, state) as file:
+    def _open(self, path: str, look: ObjectState | CheckpointError) -> Iterator[io.RawIOBase]:
+        if isinstance(look, CheckpointError):
+            raise look
+        with ObjectFile(self.store, _uri(path), look) as file:
             yield file
 
 
@@ -132,37 +135,43 @@ class StoredObjects:
         return Streamer(environment | self._store.settings.native(), keep_environment=True)
 
     def failure(self, code: int | None, words: str, path: str, tensor: str) -> CheckpointError:
-        uri, settings = _uri(path), self._store.settings
-        error = self._failure(code, words, uri) if code is not None else None
-        found = error or refusals.silent(uri, settings, self._options.timeout)
-        found.tensor = tensor
-        return found
+        uri = _uri(path)
+        error = self._silence(uri) if code is None else self._failure(code, words, uri)
+        error.tensor = tensor
+        return error
+
+    def _silence(self, uri: Uri) -> CheckpointError:
+        settings, timeout = self._store.settings, self._options.timeout
+        return refusals.silent(uri, settings, timeout, behind_another=leaving.is_ending())
 
     def _failure(self, code: int, words: str, uri: Uri) -> CheckpointError:
-        """Ask again what is wrong: the library's word for it is the same for everything."""
-        settings, known = self._store.settings, self._states.get(str(uri))
+        """What is wrong, in the words of the store: the library has one for everything."""
+        settings = self._store.settings
         try:
-            now = self._store.state(uri)
-            if known is not None:
-                known.require(now, uri)
-            if now.nbytes:
-                self._store.read(uri, 0, 1)
+            within(_DIAGNOSIS_SECONDS, lambda: self._ask_again(uri))
+        except TimeoutError:
+            return refusals.native(uri, f"{words}; asked again, the store did not answer soon", settings)
         except CheckpointError as error:
             return error
         if code in (SHORT, _FEWER_BYTES):
-            return UnreadableFileError(
-                "the store sent fewer bytes than it was asked for",
-                path=str(uri),
-                found=f"{words or 'the end of a range is missing'}; {settings}",
-                fix="What answers there (a proxy?) cuts ranged responses: see its logs",
-            )
+            return refusals.short(uri, words, settings)
         return refusals.native(uri, words, settings)
+
+    def _ask_again(self, uri: Uri) -> None:
+        """Raise what the store says of the object now."""
+        store = type(self._store)(self._store.settings, _DIAGNOSIS_SECONDS)
+        now, known = store.state(uri), self._states.get(str(uri))
+        if known is not None:
+            known.require(now, uri)
+        if now.nbytes:
+            store.read(uri, 0, min(FIRST_BYTES, now.nbytes))
+        store.require_here(uri)
 
     def check(self, plan: FilePlan, tensor: str, *, last: bool) -> None:
         """Raise FileChangedError, before the last tensor of an object, unless it is as its header was read."""
         known, uri = self._states.get(plan.path), _uri(plan.path)
         if last and known is not None:
-            known.require(self._store.state(uri), uri, tensor)
+            self._store.require_same(uri, known, tensor)
 
     def _refuse_fork(self) -> None:
         used = StoredObjects._used_in

@@ -37,7 +37,6 @@ class Options:
     unsigned: bool | None = None
     profile: str | None = None
     project: str | None = None
-    account: str | None = None
 
     def __post_init__(self) -> None:
         _whole("memory_limit", self.memory_limit, 1, 1 << 50, "bytes")
@@ -45,7 +44,7 @@ class Options:
         _one_of("order", self.order, ORDERS)
         _one_of("direct_io", self.direct_io, DIRECT_IO)
         _seconds("timeout", self.timeout)
-        for name in ("endpoint", "region", "profile", "project", "account"):
+        for name in ("endpoint", "region", "profile", "project"):
             _or_none(name, getattr(self, name), str, "a text that is not empty")
         for name in ("path_style", "unsigned"):
             _or_none(name, getattr(self, name), bool, "True or False")

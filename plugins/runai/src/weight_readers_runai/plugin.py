@@ -22,12 +22,13 @@ from weight_readers import (
 )
 
 NAME = "runai_streamer"
-FEATURES = frozenset({Feature.KEY_FILTER, Feature.SLICES, Feature.CONCURRENT, Feature.BOUNDED_MEMORY})
+FEATURES = frozenset(
+    {Feature.KEY_FILTER, Feature.SLICES, Feature.READ_INTO, Feature.CONCURRENT, Feature.BOUNDED_MEMORY}
+)
 OPTIONS = frozenset({"memory_limit", "concurrency", "order", "timeout", "direct_io"})
 STORE_OPTIONS = {
     "s3": frozenset({"endpoint", "region", "path_style", "unsigned", "profile"}),
     "gs": frozenset({"endpoint", "unsigned", "project"}),
-    "az": frozenset({"endpoint", "account"}),
 }
 """Those of each kind of store; all are offered where its scheme is."""
 

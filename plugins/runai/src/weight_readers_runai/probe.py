@@ -26,7 +26,6 @@ a wait that ends. They came with 0.17."""
 _OBJECT_STORES = {
     "s3": ("runai_model_streamer_s3", "s3"),
     "gs": ("runai_model_streamer_gcs", "gcs"),
-    "az": ("runai_model_streamer_azure", "azure"),
 }
 """Scheme -> the vendor's package for it, and the extra of ours that brings it."""
 

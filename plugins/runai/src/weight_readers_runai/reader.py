@@ -7,48 +7,32 @@ import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Protocol
 
 import torch
 
 from weight_readers import (
-    CheckpointError,
     CheckpointMeta,
     ReaderInfo,
     ReadStats,
     Selection,
     StoredFile,
     TensorSlice,
-    UnreadableFileError,
 )
 from weight_readers.reader import Files, KeyFilter, Progress
 from weight_readers_files import FilePlan, KnownHeaders, natural_order
+from weight_readers_files.targets import checked_plans
 from weight_readers_runai.files import LocalFiles
+from weight_readers_runai.into import Filled, read_into
 from weight_readers_runai.objects import KnownObjects, ObjectHeaders, StoredObjects
 from weight_readers_runai.options import Options
 from weight_readers_runai.plugin import declared
-from weight_readers_runai.requests import loads_of, requests
+from weight_readers_runai.requests import loads_of
+from weight_readers_runai.session import Source, opened, refused, window_of
 from weight_readers_runai.store import Store
 from weight_readers_runai.stores import store_of
-from weight_readers_runai.streamer import Streamer, StreamerError
+from weight_readers_runai.streamer import StreamerError
 from weight_readers_runai.uris import Uri, common_scheme
-from weight_readers_runai.window import Window
 from weight_readers_safetensors import HeaderCache, plan
-
-
-class Source(Protocol):
-    """Where the files lie: how to read there, and what can go wrong."""
-
-    guarded: bool
-    gap: int
-    congruent: bool
-    window: int
-
-    def open(self) -> Streamer: ...
-
-    def failure(self, code: int | None, words: str, path: str, tensor: str) -> CheckpointError: ...
-
-    def check(self, plan: FilePlan, tensor: str, *, last: bool) -> None: ...
 
 
 class StreamerReader:
@@ -60,7 +44,7 @@ class StreamerReader:
     order: ``file-offset``, or ``completion``: whatever is read first.
     timeout: seconds without any answer after which reading fails.
     direct_io: ``auto`` (past the page cache where the files are not in it), ``on`` or ``off``.
-    endpoint, region, path_style, unsigned, profile, project, account: of object storage, for the listing and the
+    endpoint, region, path_style, unsigned, profile, project: of object storage, for the listing and the
         streaming alike; by default what the variables of each kind say (`stores`).
     """
 
@@ -81,7 +65,6 @@ class StreamerReader:
         unsigned: bool | None = None,
         profile: str | None = None,
         project: str | None = None,
-        account: str | None = None,
     ) -> None:
         self._options = Options(
             memory_limit=memory_limit,
@@ -95,7 +78,6 @@ class StreamerReader:
             unsigned=unsigned,
             profile=profile,
             project=project,
-            account=account,
         )
         self.info = self._options.declared(declared())
         self.selection = None
@@ -129,6 +111,34 @@ class StreamerReader:
         plans = plan(known.meta, states, key_filter, slices or {})
         self._options.limit(plans)
         return self._iterate(self._source(known, plans), plans, torch.device(device), on_progress)
+
+    def read_into(
+        self,
+        files: Files,
+        targets: Mapping[str, torch.Tensor],
+        *,
+        slices: Mapping[str, TensorSlice] | None = None,
+        on_progress: Progress | None = None,
+    ) -> ReadStats:
+        """Fill ``targets``, by checkpoint name, with whole tensors or the ``slices`` of them.
+
+        Contiguous targets in host memory are read into directly, others in blocks of at most 8 MiB that are copied.
+        At most ``memory_limit`` bytes and two blocks are under way. Raises before any byte is written:
+        TargetMismatchError where a name is not in the files, a dtype or shape does not match or two targets are the
+        same memory, TypeError for what has no memory of its own. A `CheckpointError` later on names in ``written``
+        the targets that may have been written to; what those hold is undefined.
+        """
+        known = self._known(files)
+        states = {} if isinstance(known, KnownObjects) else known.states
+        plans, plain = checked_plans(
+            targets, known.meta, lambda: plan(known.meta, states, targets.__contains__, slices or {})
+        )
+        filled = Filled(_bytes_wanted(plans), on_progress)
+        if plans:
+            source = self._source(known, plans)
+            limit = self._options.memory_limit or source.window
+            read_into(source, plans, targets, plain, filled, limit=limit, timeout=self._options.timeout)
+        return filled.stats
 
     def _source(self, known: KnownHeaders[CheckpointMeta] | KnownObjects, plans: Sequence[FilePlan]) -> Source:
         if isinstance(known, KnownObjects):
@@ -185,9 +195,11 @@ class StreamerReader:
         if not loads:
             return
         left = Counter(load.plan.path for load in loads)
-        stats = ReadStats(bytes_wanted=sum(plan.nbytes for plan in plans))
-        streamer = _opened(source, plans)
-        window = self._window(source, plans, streamer)
+        stats = ReadStats(bytes_wanted=_bytes_wanted(plans))
+        streamer = opened(source, plans)
+        limit = self._options.limit(plans, source.window)
+        in_order = self._options.order == "file-offset"
+        window = window_of(source, loads, streamer, limit=limit, in_order=in_order, timeout=self._options.timeout)
         try:
             for arriving in window.arrivals():
                 path, wanted = arriving.plan.path, arriving.wanted
@@ -199,35 +211,10 @@ class StreamerReader:
                 # No name here for the tensor: it is the consumer's, also while this generator rests.
                 yield wanted.name, arriving.take(device)
         except StreamerError as error:
-            raise _refused(plans, error) from error
+            raise refused(plans, error) from error
         finally:
             streamer.close(**({"patience": 0.5} if window.timed_out else {}))
 
-    def _window(self, source: Source, plans: Sequence[FilePlan], streamer: Streamer) -> Window:
-        def failure(code: int | None, path: str, tensor: str) -> CheckpointError:
-            words = "" if code is None or code < 0 else streamer.words(code)
-            return source.failure(code, words, path, tensor)
 
-        loads = loads_of(plans)
-        return Window(
-            streamer,
-            loads,
-            requests(loads, gap=source.gap),
-            limit=self._options.limit(plans, source.window),
-            in_order=self._options.order == "file-offset",
-            timeout=self._options.timeout,
-            failure=failure,
-            guarded=source.guarded,
-            congruent=source.congruent,
-        )
-
-
-def _opened(source: Source, plans: Sequence[FilePlan]) -> Streamer:
-    try:
-        return source.open()
-    except StreamerError as error:
-        raise _refused(plans, error) from error
-
-
-def _refused(plans: Sequence[FilePlan], error: StreamerError) -> UnreadableFileError:
-    return UnreadableFileError("the Run:ai Model Streamer refuses to read", path=plans[0].path, found=str(error))
+def _bytes_wanted(plans: Sequence[FilePlan]) -> int:
+    return sum(plan.nbytes for plan in plans)

@@ -7,69 +7,88 @@ asking once more, through the client in Python.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from weight_readers import CheckpointError, CheckpointNotFoundError, FileChangedError, UnreadableFileError
 from weight_readers_runai.failures import NATIVE_LOG
 from weight_readers_runai.settings import StoreSettings
 from weight_readers_runai.uris import Uri
 
-_NOT_FOUND = {"404": "no such object", "NoSuchKey": "no such object", "NoSuchBucket": "no such bucket"} | {
-    "BlobNotFound": "no such object",
-    "ContainerNotFound": "no such container",
-}
-_CHECK_KEYS = "Check the credentials and what they may read; a public bucket may want option unsigned=True"
-_DENIED = frozenset(
-    {"403", "401", "AccessDenied", "Forbidden", "InvalidAccessKeyId", "SignatureDoesNotMatch", "ExpiredToken"}
+_NOT_FOUND = {"404": "no such object", "NoSuchKey": "no such object", "NoSuchBucket": "no such bucket"}
+_CHECK_KEYS = (
+    "Check the credentials and what they may read; a public bucket may want option unsigned=True. Where they may not "
+    "list the bucket, S3 says this of missing objects too"
 )
+_DENIED = {
+    "InvalidAccessKeyId": "the store does not know the access key",
+    "SignatureDoesNotMatch": "the secret key does not fit the access key",
+    "InvalidObjectState": "the object is archived",
+    "RequestTimeTooSkewed": "the clock of this machine is wrong",
+    "ExpiredToken": "the credentials have expired",
+    "ExpiredTokenException": "the credentials have expired",
+    "InvalidToken": "the session token is not valid",
+    "TokenRefreshRequired": "the credentials have expired",
+}
+"""What the store says of a request that it denies, beside plain AccessDenied."""
+_ELSEWHERE = frozenset({"PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed", "301", "307"})
 _NO_CREDENTIALS = frozenset(
     {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "CredentialRetrievalError"}
-    | {"DefaultCredentialsError", "RefreshError", "ClientAuthenticationError"}
+    | {"DefaultCredentialsError", "RefreshError", "FileNotFoundError"}
 )
-"""Of boto3, of google-auth and of azure-identity."""
+"""Of boto3 and of google-auth; and no other file is opened for a request than a key's."""
 
 
 def of_request(error: Exception, uri: Uri, settings: StoreSettings, timeout: float) -> CheckpointError:
     """The error for what a request of a client in Python ended with."""
     error = _last(error)
-    status, code = _answer(error)
-    if status or code:
-        return _of_answer(status, code, uri, settings)
+    answer = _answer(error)
+    if answer is not None:
+        return _of_answer(answer, uri, settings)
     name = type(error).__name__
-    if name in _NO_CREDENTIALS or isinstance(error, FileNotFoundError):  # the file that was to hold them
+    if name in _NO_CREDENTIALS:
         return _unreadable("no credentials", uri, settings, found=_short(error), fix=settings.ways[0])
     if "Timeout" in name:
         what = f"the store did not answer within {timeout:g} seconds"
         return _unreadable(what, uri, settings, found=name, fix=f"{_check(settings)}; option timeout= waits longer")
-    if any(word in name for word in ("Connect", "Connection", "SSL", "Transport", "ServiceRequest")):
+    if any(word in name for word in ("Connect", "Connection", "SSL", "Transport")):
         what = "the endpoint cannot be reached"
         return _unreadable(what, uri, settings, found=_short(error), fix=_check(settings))
     return _unreadable("the request failed", uri, settings, found=f"{name}: {_short(error)}", fix=_check(settings))
 
 
+class _Answer(NamedTuple):
+    """HTTP status, the store's own code, and the region that it names."""
+
+    status: str
+    code: str
+    region: str | None = None
+
+
 def _last(error: Exception) -> Exception:
-    """The failure itself, of an error that says how long it was tried, or that another client wraps."""
+    """The failure itself, of an error that says how long it was tried."""
     for _ in range(4):
-        inner = getattr(error, "cause", None) or getattr(error, "inner_exception", None)
-        if not isinstance(inner, Exception) or _answer(error)[0]:
+        inner = getattr(error, "cause", None)
+        if not isinstance(inner, Exception) or _answer(error) is not None:
             break
         error = inner
     return error
 
 
-def _answer(error: Exception) -> tuple[str, str]:
-    """HTTP status and the store's own code; both empty where no store answered."""
+def _answer(error: Exception) -> _Answer | None:
+    """What a store answered; None where none did."""
     response = getattr(error, "response", None)
     if isinstance(response, dict):  # botocore
-        details, metadata = response.get("Error"), response.get("ResponseMetadata")
-        code = str(details.get("Code", "")) if isinstance(details, dict) else ""
-        return str(metadata.get("HTTPStatusCode", "")) if isinstance(metadata, dict) else "", code
-    status = getattr(error, "status_code", None) or getattr(error, "code", None)  # azure-core, google-api-core
+        metadata, said = response.get("ResponseMetadata", {}), response.get("Error", {})
+        region = said.get("Region") or metadata.get("HTTPHeaders", {}).get("x-amz-bucket-region")
+        return _Answer(str(metadata.get("HTTPStatusCode", "")), str(said.get("Code", "")), region)
+    status = getattr(error, "code", None)  # google-api-core
     if not isinstance(status, int):
-        return "", ""
-    named = getattr(error, "error_code", None)
-    return str(int(status)), str(getattr(named, "value", named) or "")
+        return None
+    return _Answer(str(int(status)), "")
 
 
-def _of_answer(status: str, code: str, uri: Uri, settings: StoreSettings) -> CheckpointError:
+def _of_answer(answer: _Answer, uri: Uri, settings: StoreSettings) -> CheckpointError:
+    status, code, region = answer
     found = f"HTTP {status} {code if code != status else ''}".strip()
     if code == "412" or status == "412":
         fix = "Load again once its writer has finished"
@@ -79,29 +98,45 @@ def _of_answer(status: str, code: str, uri: Uri, settings: StoreSettings) -> Che
     if code in _NOT_FOUND or status == "404":
         what = _NOT_FOUND.get(code, "no such object")
         return CheckpointNotFoundError(what, path=str(uri), found=f"{found}; {settings}", fix="Check bucket and key")
-    if code in _DENIED or status in ("401", "403"):
+    if code in _DENIED:
+        return _unreadable(f"access denied: {_DENIED[code]}", uri, settings, found=found, fix=_CHECK_KEYS)
+    if status in ("401", "403"):
         return _unreadable("access denied", uri, settings, found=found, fix=_CHECK_KEYS)
-    if status in ("301", "307", "400"):
+    if code in _ELSEWHERE or status in ("301", "307", "400"):
+        return elsewhere(uri, region, settings, found=found)
+    return _unreadable("the store failed", uri, settings, found=found, fix="Try again later, or ask who runs it")
+
+
+def elsewhere(uri: Uri, region: str | None, settings: StoreSettings, *, found: str | None = None) -> CheckpointError:
+    """The store sends elsewhere, or the signature names another region than the bucket's."""
+    if region is None or region == getattr(settings, "region", None):
         fix = "Check region and endpoint: the bucket may be in another region"
         return _unreadable("the store refused the request", uri, settings, found=found, fix=fix)
-    return _unreadable("the store failed", uri, settings, found=found, fix="Try again later, or ask who runs it")
+    fix = f"Set AWS_REGION={region}, or option region={region!r}"
+    return _unreadable(f"the bucket is in region {region!r}", uri, settings, found=found, fix=fix)
 
 
 def _check(settings: StoreSettings) -> str:
     return f"Check endpoint and network; {settings.ways[1]}"
 
 
-def short(uri: Uri, *, expected: int, found: int, settings: StoreSettings) -> UnreadableFileError:
+def cut(uri: Uri, *, expected: int, found: int, settings: StoreSettings) -> UnreadableFileError:
+    """The connection ended too soon, each time that it was taken up."""
+    what = "the connection was cut before all bytes had come"
+    return _unreadable(what, uri, settings, expected=f"{expected} bytes", found=f"{found} bytes", fix=_check(settings))
+
+
+def short(uri: Uri, words: str, settings: StoreSettings) -> UnreadableFileError:
     """Fewer bytes than asked for, in an answer that says they are all there."""
     what = "the store sent fewer bytes than it was asked for"
     fix = "What answers there (a proxy?) cuts ranged responses: see its logs"
-    return _unreadable(what, uri, settings, expected=f"{expected} bytes", found=f"{found} bytes", fix=fix)
+    return _unreadable(what, uri, settings, found=words or "the end of a range is missing", fix=fix)
 
 
-def range_refused(uri: Uri, *, found: str, settings: StoreSettings) -> UnreadableFileError:
+def range_refused(uri: Uri, *, found: str, settings: StoreSettings, expected: str = "HTTP 206") -> UnreadableFileError:
     what = "the store does not serve the range that it was asked for"
-    fix = "A store that answers Range requests with 206 is needed, not a plain web server"
-    return _unreadable(what, uri, settings, expected="HTTP 206", found=found, fix=fix)
+    fix = "A store that answers Range requests with 206 and the whole range is needed, not a plain web server"
+    return _unreadable(what, uri, settings, expected=expected, found=found, fix=fix)
 
 
 def native(uri: Uri, words: str, settings: StoreSettings) -> UnreadableFileError:
@@ -109,8 +144,12 @@ def native(uri: Uri, words: str, settings: StoreSettings) -> UnreadableFileError
     return _unreadable("streaming the object failed", uri, settings, found=words, fix=NATIVE_LOG)
 
 
-def silent(uri: Uri, settings: StoreSettings, timeout: float) -> UnreadableFileError:
+def silent(uri: Uri, settings: StoreSettings, timeout: float, *, behind_another: bool) -> UnreadableFileError:
+    """``behind_another``: an earlier session of this process still waits, and the library serves them in turn."""
     what = f"no answer for {timeout:g} seconds while streaming"
+    if behind_another:
+        fix = "An earlier load of this process still waits for a store that does not answer: try again in a minute"
+        return _unreadable(what, uri, settings, fix=fix)
     return _unreadable(what, uri, settings, fix=f"{_check(settings)}; option timeout= waits longer. {NATIVE_LOG}")
 
 

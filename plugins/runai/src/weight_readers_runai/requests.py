@@ -9,9 +9,12 @@ tensors are joined, since each range costs a response, and over a network a roun
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from weight_readers_files import FilePlan, Wanted
+
+if TYPE_CHECKING:
+    import torch
 
 BLOCK_BYTES = 8 << 20
 SMALL_BYTES = 256 << 10
@@ -47,10 +50,14 @@ class Block(NamedTuple):
 
 
 class Load(NamedTuple):
-    """One tensor to hand out, with its file's plan."""
+    """One tensor, or a part of one, with its file's plan; ``target`` is memory of the caller's that it is read to.
+
+    ``target`` is ``uint8`` of exactly the bytes wanted; None for memory that is made when it is asked for.
+    """
 
     plan: FilePlan
     wanted: Wanted
+    target: torch.Tensor | None = None
 
 
 def loads_of(plans: Iterable[FilePlan]) -> list[Load]:

@@ -1,24 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
 """An object store by a client in Python: what an object is, what lies in a folder, and small ranges.
 
-Tensors go the native way. Each kind of store is a module of its own that answers four questions (`s3`, `gcs`, `azure`).
+Tensors go the native way. Each kind of store is a module of its own that answers four questions (`s3`, `gcs`).
 """
 
 from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from weight_readers import CheckpointError, FileChangedError, StoredFile, UnreadableFileError
 from weight_readers_runai import refusals
+from weight_readers_runai.deadline import within
 from weight_readers_runai.settings import StoreSettings
 from weight_readers_runai.uris import Uri
 
+BLOCK_BYTES = 8 << 20
+"""Of one request, for which the reader's timeout counts."""
+ATTEMPTS = 4
+"""Three failures of a busy store are gone through. One attempt where the timeout is too short for more."""
+BACKOFF_SECONDS = 8.0
 MAX_LISTED = 100_000
 """Names of one folder; a bucket may hold any number."""
+
+Name = tuple[str, int | None]
+"""A key and its object's size, or the prefix of a folder below and None."""
+_T = TypeVar("_T")
 
 
 class ObjectState(NamedTuple):
@@ -53,6 +62,7 @@ class Store(ABC):
     def __init__(self, settings: StoreSettings, timeout: float) -> None:
         self.settings = settings
         self._timeout = timeout
+        self._attempts = ATTEMPTS if timeout >= 2 * BACKOFF_SECONDS else 1
         self._made: Any = None
         self._lock = threading.Lock()
 
@@ -60,18 +70,24 @@ class Store(ABC):
         """Size and version."""
         if not uri.key or uri.key.endswith("/"):
             raise UnreadableFileError("a prefix, not an object", path=str(uri), expected="the URI of a file")
-        with self._asking(uri):
-            return self._state(uri)
+        return self._ask(uri, lambda: self._state(uri))
 
     def read(self, uri: Uri, offset: int, length: int, state: ObjectState | None = None) -> bytes:
         """Exactly ``length`` bytes. Raises FileChangedError where the object is not in ``state`` any more."""
-        if not length:
-            return b""
-        with self._asking(uri):
-            data = self._read(uri, offset, length, state)
-        if len(data) != length:
-            raise refusals.short(uri, expected=length, found=len(data), settings=self.settings)
-        return data
+        blocks = range(offset, offset + length, BLOCK_BYTES)
+        return b"".join(self._block(uri, at, min(BLOCK_BYTES, offset + length - at), state) for at in blocks)
+
+    def require_same(self, uri: Uri, state: ObjectState, tensor: str | None = None) -> None:
+        """Raise FileChangedError unless the bytes that are served are those of ``state``."""
+        try:
+            self._ask(uri, lambda: self._require_same(uri, state))
+        except CheckpointError as error:
+            error.tensor = tensor
+            raise
+
+    def require_here(self, uri: Uri) -> None:
+        """Raise CheckpointError where the client in Python finds the object elsewhere than the native one does."""
+        return
 
     def list_folder(self, uri: Uri) -> list[StoredFile]:
         """What lies in the folder: a key prefix that ends in ``/``, so ``models/llama`` is never ``models/llama-old``.
@@ -80,16 +96,21 @@ class Store(ABC):
         """
         prefix = f"{uri.key.rstrip('/')}/" if uri.key.strip("/") else ""
         found: list[StoredFile] = []
-        with self._asking(uri):
-            for key, nbytes in self._walk(uri, prefix):
-                # An object of the folder's own name marks it, as consoles make them.
-                if key != prefix:
-                    found.append(_stored(uri, prefix, key, nbytes))
-                if len(found) > MAX_LISTED:
-                    raise UnreadableFileError(
-                        f"more than {MAX_LISTED} names lie there", path=str(uri), fix="Give the folder of one model"
-                    )
+        left = self._pages(uri, prefix)
+        while (page := self._ask(uri, lambda: next(left, None))) is not None:
+            # An object of the folder's own name marks it, as consoles make them.
+            found += [_stored(uri, prefix, key, nbytes) for key, nbytes in page if key != prefix]
+            if len(found) > MAX_LISTED:
+                raise UnreadableFileError(
+                    f"more than {MAX_LISTED} names lie there", path=str(uri), fix="Give the folder of one model"
+                )
         return found
+
+    def _block(self, uri: Uri, offset: int, length: int, state: ObjectState | None) -> bytes:
+        data = self._ask(uri, lambda: self._read(uri, offset, length, state))
+        if len(data) != length:
+            raise refusals.cut(uri, expected=length, found=len(data), settings=self.settings)
+        return data
 
     @abstractmethod
     def _state(self, uri: Uri) -> ObjectState: ...
@@ -99,8 +120,11 @@ class Store(ABC):
         """The range, or less of it; never more. Only of the object in ``state``."""
 
     @abstractmethod
-    def _walk(self, uri: Uri, prefix: str) -> Iterator[tuple[str, int | None]]:
-        """Keys directly under ``prefix`` with their sizes, and prefixes (None) of those below."""
+    def _pages(self, uri: Uri, prefix: str) -> Iterator[Sequence[Name]]:
+        """What lies directly under ``prefix``, page by page."""
+
+    def _require_same(self, uri: Uri, state: ObjectState) -> None:
+        state.require(self._state(uri), uri)
 
     @abstractmethod
     def _make(self) -> Any:
@@ -112,14 +136,17 @@ class Store(ABC):
                 self._made = self._make()
             return self._made
 
-    @contextmanager
-    def _asking(self, uri: Uri) -> Iterator[None]:
+    def _ask(self, uri: Uri, call: Callable[[], _T]) -> _T:
         try:
-            yield
+            return within(self._timeout, call)
         except CheckpointError:
             raise
         except Exception as error:  # of the client, of what it is built on, or the socket's: one table for all
             raise refusals.of_request(error, uri, self.settings, self._timeout) from error
+
+    def _each_attempt(self) -> float:
+        """Seconds of one attempt, where a client repeats what failed ``_attempts`` times."""
+        return self._timeout if self._attempts == 1 else (self._timeout - BACKOFF_SECONDS) / self._attempts
 
 
 def _stored(folder: Uri, prefix: str, key: str, nbytes: int | None) -> StoredFile:

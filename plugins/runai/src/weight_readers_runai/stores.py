@@ -6,8 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-from weight_readers_runai import azure_settings, gcs_settings, s3_settings
-from weight_readers_runai.azure import AzureStore
+from weight_readers_runai import gcs_settings, s3_settings
 from weight_readers_runai.gcs import GcsStore
 from weight_readers_runai.plugin import NAME, STORE_OPTIONS
 from weight_readers_runai.s3 import S3Store
@@ -23,7 +22,6 @@ class _Kind(NamedTuple):
 _KINDS = {
     "s3": _Kind(s3_settings.resolve, S3Store),
     "gs": _Kind(gcs_settings.resolve, GcsStore),
-    "az": _Kind(azure_settings.resolve, AzureStore),
 }
 
 

@@ -8,20 +8,19 @@ behind it, used here, take any destination and a time limit.
 from __future__ import annotations
 
 import os
-import sys
-import threading
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from weight_readers_runai import leaving
 from weight_readers_runai.environ import variables
 from weight_readers_runai.uris import Uri
 
 OK = 0
 _WAKE_SECONDS = 0.2
 """A signal is heard between two waits: Python's handlers run when the native call has returned."""
-_CLOSE_SECONDS = 5.0
-"""How long closing waits for reads under way. A server that never answers holds the library for half a minute."""
+CLOSE_SECONDS = 5.0
+"""How long closing waits for reads under way. A server that never answers holds the library for longer (`leaving`)."""
 
 
 class Target(NamedTuple):
@@ -68,6 +67,7 @@ class Streamer:
         self._handle: Any = None
         try:
             self._handle = self._call("runai_start")
+            leaving.watch(self._memory)
         finally:
             if self._handle is None or not keep_environment:
                 self._restore()
@@ -117,23 +117,16 @@ class Streamer:
         said = self._library.runai_response_str(code)
         return said.decode(errors="replace") if isinstance(said, bytes) else str(said)
 
-    def close(self, *, patience: float = _CLOSE_SECONDS) -> None:
+    def close(self, *, patience: float = CLOSE_SECONDS) -> bool:
         """End the session. Reads under way are waited for, ``patience`` seconds long, and end by themselves then.
 
-        The thread that waits on is not a daemon: to leave the process under the library crashes it.
+        Returns whether they have ended: until then the library may write to the memory that it was given.
         """
         handle, self._handle = self._handle, None
         self._restore()
         if handle is None or os.getpid() != self._pid:  # in a forked child, the library's threads are not there
-            return
-        # While the interpreter shuts down no thread starts any more: there the wait is without end, too.
-        if not self._left or sys.is_finalizing():
-            self._library.runai_end(handle)
-            return
-        kept, self._memory = self._memory, {}
-        ending = threading.Thread(target=_end, args=(self._library, handle, kept), name="runai-streamer-end")
-        ending.start()
-        ending.join(patience)
+            return True
+        return leaving.end(self._library, handle, self._memory, patience)
 
     def _restore(self) -> None:
         environment, self._environment = self._environment, None  # type: ignore[assignment]
@@ -145,8 +138,3 @@ class Streamer:
             return getattr(self._library, name)(*arguments)
         except ValueError as error:
             raise StreamerError(str(error)) from error
-
-
-def _end(library: Any, handle: Any, kept: object) -> None:
-    """``kept`` is the memory that may be written to until this returns."""
-    library.runai_end(handle)

@@ -28,13 +28,20 @@ _PAGE = 4096
 class Arriving:
     """A tensor on its way: ``blocks`` of it are still to come."""
 
-    __slots__ = ("blocks", "memory", "plan", "wanted")
+    __slots__ = ("blocks", "is_asked", "is_callers", "memory", "plan", "wanted")
 
     def __init__(self, load: Load) -> None:
         self.plan: FilePlan = load.plan
         self.wanted: Wanted = load.wanted
         self.blocks = 0
-        self.memory: torch.Tensor | None = None
+        self.memory: torch.Tensor | None = load.target
+        self.is_callers = load.target is not None
+        self.is_asked = False
+
+    @property
+    def held(self) -> int:
+        """Bytes that are held for it from the first request on, until it is taken."""
+        return 0 if self.is_callers else self.wanted.nbytes
 
     def allocate(self, *, congruent: bool) -> None:
         """``congruent`` memory lies at the same distance from a page as the bytes in the file: direct reads want it."""
@@ -70,8 +77,9 @@ class _Part(NamedTuple):
 class Window:
     """Reads ``requests`` ahead of the consumer and yields each of ``loads`` when all its bytes are there.
 
-    limit: bytes of tensors, and of blocks that are divided among several, which may be held at once. What the next
-        tensor still needs is read in any case, so up to two blocks of 8 MiB come on top.
+    limit: bytes of tensors, and of blocks that are divided among several or go to memory of the caller's, which may
+        be held at once. What the next tensor still needs is read in any case, so up to two blocks of 8 MiB come on
+        top.
     in_order: in the order of ``loads``, otherwise as they become whole.
     timeout: seconds without an answer after which reading fails.
     guarded: check that ranges arrive whole, as over a network they may not.
@@ -108,10 +116,15 @@ class Window:
             for number in {piece.load for piece in block.pieces}:
                 self._tensors[number].blocks += 1
 
+    @property
+    def written(self) -> set[str]:
+        """The names whose memory is the caller's and may have been written to."""
+        return {tensor.wanted.name for tensor in self._tensors if tensor.is_callers and tensor.is_asked}
+
     def arrivals(self) -> Iterator[Arriving]:
         """Yield each tensor once all of it is there; the consumer takes it out before the next."""
         for number in self._in_given_order() if self._in_order else self._as_they_come():
-            self._held -= self._tensors[number].wanted.nbytes
+            self._held -= self._tensors[number].held
             self._submit(number)
             yield self._tensors[number]
 
@@ -146,7 +159,11 @@ class Window:
     def _cost(self, request: Sequence[Block]) -> int:
         fresh = {piece.load for block in request for piece in block.pieces}
         tensors = sum(self._tensors[n].wanted.nbytes for n in fresh if self._tensors[n].memory is None)
-        return tensors + sum(block.length for block in request if not block.is_direct)
+        return tensors + sum(block.length for block in request if self._is_passing(block))
+
+    def _is_passing(self, block: Block) -> bool:
+        """Whether the block counts by itself while it is under way: no tensor of ours holds its bytes."""
+        return not block.is_direct or self._tensors[block.pieces[0].load].is_callers
 
     def _start(self, request: Sequence[Block]) -> None:
         self._held += self._cost(request)
@@ -154,8 +171,10 @@ class Window:
 
     def _part(self, block: Block) -> _Part:
         for piece in block.pieces:
-            if self._tensors[piece.load].memory is None:
-                self._tensors[piece.load].allocate(congruent=self._congruent)
+            tensor = self._tensors[piece.load]
+            tensor.is_asked = True
+            if tensor.memory is None:
+                tensor.allocate(congruent=self._congruent)
         if not block.is_direct:
             return _Part(block, fresh((block.length,), torch.uint8), 0)
         (piece,) = block.pieces
@@ -211,6 +230,7 @@ class Window:
     def _finish(self, part: _Part) -> None:
         if not part.block.is_direct:
             self._spread(part)
+        if self._is_passing(part.block):
             self._held -= part.block.length
         for number in {piece.load for piece in part.block.pieces}:
             tensor = self._tensors[number]

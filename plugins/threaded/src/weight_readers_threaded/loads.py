@@ -8,9 +8,9 @@ from typing import Protocol
 
 import torch
 
-from weight_readers_files import FilePlan, Wanted
-from weight_readers_threaded.places import Existing, Fresh, Place, Staged, blocks
-from weight_readers_threaded.requests import cut
+from weight_readers_files import FilePlan, Wanted, cut
+from weight_readers_files.targets import blocks
+from weight_readers_threaded.places import Existing, Fresh, Place, Staged
 from weight_readers_threaded.staging import BLOCK_BYTES, Ring, ring_for
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -170,17 +170,3 @@ class Staged:
 
     def drop(self) -> None:
         self._part = None
-
-
-def blocks(target: torch.Tensor, limit: int) -> Iterator[torch.Tensor]:
-    """``target`` in parts of at most ``limit`` bytes (or one element), in the order of its elements."""
-    if target.nbytes <= limit or target.numel() <= 1:
-        yield target
-        return
-    row = target.nbytes // target.shape[0]
-    if row > limit:
-        for part in target:
-            yield from blocks(part, limit)
-        return
-    for begin in range(0, target.shape[0], limit // row):
-        yield target[begin : begin + limit // row]

@@ -4,17 +4,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
-from torch.autograd.graph import increment_version
 
 from weight_readers import CheckpointError, CheckpointMeta, ReaderInfo, ReadStats, Selection, TensorSlice
 from weight_readers.reader import Files, KeyFilter, Progress
 from weight_readers_files import FilePlan
+from weight_readers_files.targets import checked_plans, tell_autograd
 from weight_readers_safetensors import HeaderCache, plan
-from weight_readers_threaded import checks, direct
+from weight_readers_threaded import direct
 from weight_readers_threaded.engine import Engine
 from weight_readers_threaded.loads import IntoLoad, Load, fresh_loads, into_loads
 from weight_readers_threaded.options import MIB, Options
@@ -122,10 +122,9 @@ class ThreadedReader:
         A `CheckpointError` later on names in ``written`` the targets that may have been written to.
         """
         known = self._headers.read(files)
-        plain = checks.targets_known(targets, known.meta)
-        plans = plan(known.meta, known.states, targets.__contains__, slices or {})
-        checks.targets_fit(targets, plans)
-        checks.targets_apart(targets, plain)
+        plans, plain = checked_plans(
+            targets, known.meta, lambda: plan(known.meta, known.states, targets.__contains__, slices or {})
+        )
         loads = into_loads(plans, targets, plain)
         # What was written is asked once the engine has ended: until then its threads write.
         try:
@@ -135,7 +134,7 @@ class ThreadedReader:
             error.written = tuple(load.wanted.name for load in loads if load.written)
             raise
         finally:
-            _tell_autograd(targets[load.wanted.name] for load in loads if load.written)
+            tell_autograd(targets[load.wanted.name] for load in loads if load.written)
 
     def _engine(self, plans: Sequence[FilePlan], loads: Sequence[Load], limit: int) -> Engine:
         places = [place for load in loads for place in load.places]
@@ -144,13 +143,6 @@ class ThreadedReader:
         threads = self._options.threads(len(jobs))
         _log.debug("%d tensors in %d requests by %d threads", len(loads), len(jobs), threads)
         return Engine(jobs, places, threads=threads, limit=limit, read=direct.read, open_file=opener.open)
-
-
-def _tell_autograd(written: Iterable[torch.Tensor]) -> None:
-    """Count a change of each: a graph that holds the old values must not go on with the new ones."""
-    for target in written:
-        if not target.is_inference():
-            increment_version(target)
 
 
 def _for_tensors(in_flight: int) -> int:

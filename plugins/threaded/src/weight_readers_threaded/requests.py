@@ -120,15 +120,3 @@ def _pieces(index: int, ranges: Sequence[Range], chunk_bytes: int) -> Sequence[P
             pieces.append((index, done, offset + start, count))
             done += count
     return pieces
-
-
-def cut(ranges: Sequence[Range], begin: int, end: int) -> list[Range]:
-    """The part of ``ranges`` that fills the bytes ``begin:end`` of what they fill together."""
-    part: list[Range] = []
-    at = 0
-    for offset, length in ranges:
-        first, last = max(begin, at), min(end, at + length)
-        if first < last:
-            part.append((offset + first - at, last - first))
-        at += length
-    return part

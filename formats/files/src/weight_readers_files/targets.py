@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is refused before any byte is written into the caller's tensors."""
+"""The caller's tensors as what is read into: what is refused before the first byte, and how they are written to."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice
 from operator import gt
 
 import torch
+from torch.autograd.graph import increment_version
 
 from weight_readers import CheckpointMeta, TargetMismatchError
 from weight_readers_files import FilePlan
@@ -15,6 +16,20 @@ from weight_readers_files import FilePlan
 _UNTOUCHED = "Nothing was written"
 _plain = torch.Tensor.__torch_dispatch__
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
+
+
+def checked_plans(
+    targets: Mapping[str, torch.Tensor], meta: CheckpointMeta, plan: Callable[[], Sequence[FilePlan]]
+) -> tuple[Sequence[FilePlan], dict[str, int]]:
+    """What ``plan`` says, and the addresses of the targets that hold the very bytes of a file: see `targets_known`.
+
+    Raises TypeError or TargetMismatchError for targets that cannot be filled, and what ``plan`` raises.
+    """
+    plain = targets_known(targets, meta)
+    plans = plan()
+    targets_fit(targets, plans)
+    targets_apart(targets, plain)
+    return plans, plain
 
 
 def targets_known(targets: Mapping[str, torch.Tensor], meta: CheckpointMeta) -> dict[str, int]:
@@ -138,6 +153,27 @@ def _shared(one: str, other: str) -> TargetMismatchError:
     return TargetMismatchError(
         f"targets {one!r} and {other!r} are the same memory", fix=f"{_UNTOUCHED}; give one of the two names"
     )
+
+
+def blocks(target: torch.Tensor, limit: int) -> Iterator[torch.Tensor]:
+    """``target`` in parts of at most ``limit`` bytes (or one element), in the order of its elements."""
+    if target.nbytes <= limit or target.numel() <= 1:
+        yield target
+        return
+    row = target.nbytes // target.shape[0]
+    if row > limit:
+        for part in target:
+            yield from blocks(part, limit)
+        return
+    for begin in range(0, target.shape[0], limit // row):
+        yield target[begin : begin + limit // row]
+
+
+def tell_autograd(written: Iterable[torch.Tensor]) -> None:
+    """Count a change of each: a graph that holds the old values must not go on with the new ones."""
+    for target in written:
+        if not target.is_inference():
+            increment_version(target)
 
 
 def _name(dtype: torch.dtype) -> str:
