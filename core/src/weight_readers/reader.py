@@ -191,6 +191,67 @@ class StoredFile(Schema):
     nbytes: int | None
 
 
+@dataclass(frozen=True, kw_only=True)
+class StoredDigest(Schema):
+    """What a store itself says of a file's content: hex digits ``value`` by ``algorithm`` (`sha256`, `crc64nvme`, …).
+
+    Both are None where there is nothing to compare with; ``remark`` says why, or where the value comes from.
+    """
+
+    algorithm: str | None = None
+    value: str | None = None
+    remark: str
+
+
+@runtime_checkable
+class DigestsFiles(Protocol):
+    """What `Feature.DIGESTS` promises: contents in the reader's stores can be compared with a digest."""
+
+    def stored_digest(self, path: str) -> StoredDigest:
+        """The digest of the whole content that the store keeps, if any. Raises CheckpointError."""
+        ...
+
+    def digest(self, path: str, algorithm: str, *, on_bytes: Callable[[int], None] | None = None) -> str:
+        """Hex digits, of the bytes as they arrive, all of one state of the file.
+
+        ``on_bytes`` is called with the size of each piece. Raises CheckpointError, and ValueError for an algorithm
+        that is not known.
+        """
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class FileVersion(Schema):
+    """What tells two contents of a stored file apart: its size in bytes, and the store's own word (an ETag)."""
+
+    nbytes: int
+    tag: str
+
+
+@runtime_checkable
+class FetchesRanges(Protocol):
+    """What `Feature.FETCHES` promises: bytes of files in its stores, whatever their format."""
+
+    def version(self, path: str) -> FileVersion:
+        """The file as it is now. Raises CheckpointError."""
+        ...
+
+    def fetch(
+        self,
+        path: str,
+        ranges: Sequence[tuple[int, int]],
+        write: Callable[[int, memoryview], None],
+        *,
+        version: FileVersion,
+    ) -> None:
+        """Call ``write`` with an offset and the bytes there, until every ``(offset, length)`` of ``ranges`` is given.
+
+        In any order, each byte once, in this thread; the memory is the reader's again afterwards. Raises
+        CheckpointError, and FileChangedError where the file is not in ``version`` when all has arrived.
+        """
+        ...
+
+
 @runtime_checkable
 class ListsFiles(Protocol):
     """What `Feature.LISTS` promises: the reader can look around where its files lie (an object store)."""

@@ -89,8 +89,8 @@ def _differences(
     dtypes: list[_Difference] = []
     for name, source in sources.items():
         meta, tensor = tensors[source], targets[name].tensor
-        if meta.stored_shape != tuple(tensor.shape):
-            shapes.append((name, _held(meta), str(list(tensor.shape))))
+        if meta.stored_shape != targets[name].shape:
+            shapes.append((name, _held(meta), str(list(targets[name].shape))))
         elif meta.dtype != (wanted := str(tensor.dtype).removeprefix("torch.")):
             dtypes.append((name, meta.dtype, wanted))
     return tuple(shapes), tuple(dtypes)

@@ -38,7 +38,7 @@ from weight_readers_loader.progress import progress_bar
 from weight_readers_loader.report import LoadReport
 from weight_readers_loader.resolve import Layout, resolve, scheme_of
 from weight_readers_loader.resolve.formats import format_by_name
-from weight_readers_loader.streams import Stream, both, touched
+from weight_readers_loader.streams import Stream, Update, both, touched
 from weight_readers_loader.wanted import KeyFilter, Wanted
 from weight_readers_loader.watch import Watch
 from weight_readers_loader.wording import some
@@ -62,6 +62,7 @@ def open_checkpoint(
     config: LayeredConfig | LoadConfig | str | os.PathLike[str] | None = None,
     adapters: Sequence[Adapter] = (),
     environment: Environment | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
     on_file: Callable[[str], None] | None = None,
 ) -> Checkpoint:
     """Resolve ``reference``, check all its headers, and return a `Checkpoint` ready to be read.
@@ -90,6 +91,8 @@ def open_checkpoint(
         ``load_into`` give, one after the other; after them come those of ``config``. Filters and slices go by the names
         of the files.
     environment: facts about the machine for the policy.
+    cache_dir: where copies of stored files go whose format no reader reads in their store (GGUF in S3), by default
+        ``weight-readers`` below the user's cache folder. Headers and what is asked for are copied, and kept there.
     on_file: called with a file's path when its first tensor is handed out.
 
     Raises `ConfigError` for an option that nobody has, is ill-typed or excludes another one, before any file is looked
@@ -107,6 +110,7 @@ def open_checkpoint(
         num_weight_load_threads=num_weight_load_threads,
         dequantize=dequantize,
         reader_options=reader_options,
+        cache_dir=None if cache_dir is None else os.fspath(cache_dir),
     )
     check_reader_options(layers)
     warn_of_engine_keys(engine)
@@ -193,6 +197,10 @@ class Checkpoint:
         self._files = files
         self._opened = opened.seconds
 
+    @property
+    def has_adapters(self) -> bool:
+        return bool(self._adapters)
+
     def iter_weights(
         self,
         *,
@@ -215,8 +223,7 @@ class Checkpoint:
         flags(owned=owned)
         device = device_of(self._device(device, "cpu"))
         wanted, adapted = self._wanted_and_adapted(key_filter, slices)
-        reader, _ = self._chooser.pick(**wanted.needs(), device=device, owned=owned)
-        return adapted.adapt(self._files.read(reader, wanted, device))
+        return adapted.adapt(self._reading(wanted, device, owned=owned)[0])
 
     def iter_stored(
         self,
@@ -229,9 +236,11 @@ class Checkpoint:
         """As `iter_weights`, with the tensors as the files have them: without the adapters."""
         flags(owned=owned)
         device = device_of(self._device(device, "cpu"))
-        wanted = self._wanted(key_filter, slices)
-        reader, _ = self._chooser.pick(**wanted.needs(), device=device, owned=owned)
-        return self._files.read(reader, wanted, device)
+        return self._reading(self._wanted(key_filter, slices), device, owned=owned)[0]
+
+    def _reading(self, wanted: Wanted, device: str, *, owned: bool) -> tuple[Stream, Selection]:
+        reader, selection = self._chooser.pick(**wanted.needs(), device=device, owned=owned)
+        return self._files.read(reader, wanted, device), selection
 
     def state_dict(
         self,
@@ -303,11 +312,22 @@ class Checkpoint:
             strict=strict,
             cast=cast,
         )
+        return self._load(placement, device=device, owned=owned, show_progress=show_progress)
+
+    def _load(
+        self,
+        placement: Placement,
+        *,
+        device: str | None,
+        owned: bool,
+        show_progress: bool,
+        tell: Update = lambda stats: None,
+    ) -> LoadReport:
         where = device_of(placement.where(device))
         in_place = placement.all_in_place
         placement.check_tied(self._iter_adapted)
         adapted = self._adapted.only(placement.wanted)
-        wanted = self._wanted(None).only(adapted.needs)
+        wanted = self._wanted(None, placement.slices(adapted)).only(adapted.needs)
         clock = Clock(self._opened)
         with clock.phase("select"):
             reader, selection = self._chooser.pick(
@@ -325,7 +345,7 @@ class Checkpoint:
                 reader=reader,
                 wanted=wanted,
                 where=where,
-                update=both(meter.update, bar.update),
+                update=both(both(meter.update, bar.update), tell),
                 clock=clock,
             ).run()
         remarks = placement.remarks()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -17,10 +18,14 @@ from weight_readers import (
     select_weight_reader,
 )
 from weight_readers_loader.config.refusals import of_options
+from weight_readers_loader.copies import fetched_where_needed
 
 
 class Chooser:
     """Asks core for a reader, with what is the same in all requests of one checkpoint.
+
+    Where files lie in a store and no reader reads their format there, it asks for a reader of local files, which sees
+    copies in ``cache_dir`` (``fetched``).
 
     Core warns whenever it makes a reader that stands in for another. One checkpoint hears it once: later requests
     ask for the stand-in by its name. What a reader says of the options it is made with is a ConfigError; ``check`` is
@@ -40,12 +45,14 @@ class Chooser:
         engine: Mapping[str, Any] | None = None,
         environment: Environment | None = None,
         check: Callable[[ReaderInfo], None] | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
+        self.fetched = fetched_where_needed(format, scheme, options or {}, cache_dir)
         self._common: dict[str, Any] = {
             "format": format,
-            "schemes": frozenset({scheme}),
+            "schemes": frozenset({scheme if self.fetched is None else "file"}),
             "prefer": tuple(prefer),
-            "options": options or {},
+            "options": options or {} if self.fetched is None else self.fetched.left(options or {}),
             "settings": settings or {},
             "engine": engine or {},
         }
@@ -93,6 +100,8 @@ class Chooser:
             self._check(reader.info)
         made = reader.selection
         assert made is not None  # noqa: S101 - core sets it on every reader it makes
+        if self.fetched is not None:
+            reader = self.fetched.reading(reader)
         self._made[_setup(made)] = reader
         if made.fallback or made.chosen != selection.chosen:
             self._replaced[selection.chosen or ""] = made

@@ -85,6 +85,7 @@ def explain(reference: str, as_json: bool, into_existing: bool, **given: Any) ->
 @cli.command()
 @options.reference
 @options.which_files
+@options.cache_dir
 @options.as_json
 @output.reports_errors
 def inspect(reference: str, as_json: bool, **given: Any) -> None:
@@ -93,7 +94,8 @@ def inspect(reference: str, as_json: bool, **given: Any) -> None:
     from weight_readers_loader.commands import inspect as command
     from weight_readers_loader.commands import views
 
-    seen = command.inspect(_layout(reference, given, keep_problems=True))
+    cache_dir = flags.cache_dir_of(given)
+    seen = command.inspect(_layout(reference, given, keep_problems=True), cache_dir=cache_dir)
     if as_json:
         output.as_json(seen.error is None, {"reference": reference, **seen.to_json()})
     else:
@@ -110,8 +112,11 @@ def inspect(reference: str, as_json: bool, **given: Any) -> None:
 @options.reference
 @options.which_files
 @options.strict
-@click.option("--sha256", is_flag=True, help="Hash the files too, against --manifest or the names of HF cache blobs.")
+@click.option(
+    "--sha256", is_flag=True, help="Hash the files too, against --manifest, HF cache blobs or what a store keeps."
+)
 @options.manifest
+@options.cache_dir
 @options.as_json
 @output.reports_errors
 def verify(reference: str, strict: bool, sha256: bool, manifest: str | None, as_json: bool, **given: Any) -> None:
@@ -128,6 +133,7 @@ def verify(reference: str, strict: bool, sha256: bool, manifest: str | None, as_
         strict=strict or None,
         contents=sha256 or manifest is not None,
         manifest=manifest,
+        cache_dir=flags.cache_dir_of(given),
     )
     if as_json:
         output.as_json(result.ok, {"reference": reference, **result.to_json()})

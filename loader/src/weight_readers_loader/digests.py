@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compare the content of files with sha256 digests from elsewhere: a manifest, a git-lfs pointer, an HF blob name.
+"""Compare the content of files with digests from elsewhere: a manifest, a git-lfs pointer, an HF blob name, a store.
 
 The safetensors format holds no checksum, so a flipped bit shows only against such a reference
 (vllm-project/vllm#53537).
@@ -13,6 +13,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Protocol
 
 from weight_readers import BadIndexError, CheckpointError, DigestMismatchError, UnreadableFileError
 from weight_readers_loader.resolve import LayoutFile
@@ -28,19 +29,21 @@ _POINTER_LIMIT = 1024
 
 @dataclass(frozen=True, kw_only=True)
 class Digest:
-    """The sha256 a file should have, and where that is said."""
+    """What the content of a file should have as its digest (hex digits), and where that is said."""
 
-    sha256: str
+    value: str
     source: str
+    algorithm: str = "sha256"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verified:
-    """The outcome: files found right, files without a reference, and the problems."""
+    """The outcome: files found right and by which algorithms, files without a reference, and the problems."""
 
     right: tuple[str, ...]
     unknown: tuple[str, ...]
     problems: tuple[CheckpointError, ...]
+    algorithms: tuple[str, ...] = ()
 
 
 def references(files: Iterable[LayoutFile], manifest: str | os.PathLike[str] | None) -> dict[str, Digest]:
@@ -63,40 +66,15 @@ def references(files: Iterable[LayoutFile], manifest: str | os.PathLike[str] | N
     return _of_files(listed, _sums(path), path)
 
 
-def verify(
-    files: Iterable[LayoutFile], digests: Mapping[str, Digest], *, on_bytes: Callable[[int], None] | None = None
-) -> Verified:
-    """Hash every file that has a reference and compare."""
-    right: list[str] = []
-    unknown: list[str] = []
-    problems: list[CheckpointError] = []
-    for file in files:
-        expected = digests.get(file.name)
-        if expected is None:
-            unknown.append(file.name)
-            continue
-        try:
-            _compare(file, expected, on_bytes)
-            right.append(file.name)
-        except CheckpointError as error:
-            problems.append(error)
-    return Verified(right=tuple(right), unknown=tuple(unknown), problems=tuple(problems))
+class Hash(Protocol):
+    """The digest of what lies at a path, in hex digits. Raises CheckpointError."""
+
+    def __call__(self, path: str, algorithm: str, *, on_bytes: Callable[[int], None] | None = None) -> str: ...
 
 
-def _compare(file: LayoutFile, expected: Digest, on_bytes: Callable[[int], None] | None) -> None:
-    found = _sha256(file.path, on_bytes)
-    if found != expected.sha256:
-        raise DigestMismatchError(
-            "the content is not what it should be",
-            path=file.path,
-            expected=f"sha256 {expected.sha256} ({expected.source})",
-            found=f"sha256 {found}",
-            fix="Delete this file and download it again",
-        )
-
-
-def _sha256(path: str, on_bytes: Callable[[int], None] | None) -> str:
-    digest = hashlib.sha256()
+def hash_of_file(path: str, algorithm: str, *, on_bytes: Callable[[int], None] | None = None) -> str:
+    """The digest of a file of this machine."""
+    digest = hashlib.new(algorithm)
     buffer = memoryview(bytearray(_CHUNK_BYTES))
     try:
         with open(path, "rb", buffering=0) as file:
@@ -109,12 +87,49 @@ def _sha256(path: str, on_bytes: Callable[[int], None] | None) -> str:
     return digest.hexdigest()
 
 
+def verify(
+    files: Iterable[LayoutFile],
+    digests: Mapping[str, Digest],
+    *,
+    hash_of: Hash = hash_of_file,
+    on_bytes: Callable[[int], None] | None = None,
+) -> Verified:
+    """Hash every file that has a reference and compare."""
+    right: list[str] = []
+    unknown: list[str] = []
+    problems: list[CheckpointError] = []
+    for file in files:
+        expected = digests.get(file.name)
+        if expected is None:
+            unknown.append(file.name)
+            continue
+        try:
+            _compare(file, expected, hash_of, on_bytes)
+            right.append(file.name)
+        except CheckpointError as error:
+            problems.append(error)
+    algorithms = tuple(sorted({digests[name].algorithm for name in right}))
+    return Verified(right=tuple(right), unknown=tuple(unknown), problems=tuple(problems), algorithms=algorithms)
+
+
+def _compare(file: LayoutFile, expected: Digest, hash_of: Hash, on_bytes: Callable[[int], None] | None) -> None:
+    found = hash_of(file.path, expected.algorithm, on_bytes=on_bytes)
+    if found != expected.value:
+        raise DigestMismatchError(
+            "the content is not what it should be",
+            path=file.path,
+            expected=f"{expected.algorithm} {expected.value} ({expected.source})",
+            found=f"{expected.algorithm} {found}",
+            fix="Upload this object again" if "://" in file.path else "Delete this file and download it again",
+        )
+
+
 def _blob_digest(file: LayoutFile) -> Digest | None:
     """The name of the blob behind a link of the Hugging Face cache is the sha256 of LFS files."""
     target = os.path.realpath(file.path)
     name = os.path.basename(target)
     in_cache = os.path.basename(os.path.dirname(target)) == "blobs" and _BLOB.fullmatch(name)
-    return Digest(sha256=name, source="name of its blob in the cache") if in_cache else None
+    return Digest(value=name, source="name of its blob in the cache") if in_cache else None
 
 
 def _pointer(path: Path) -> Digest | None:
@@ -123,7 +138,7 @@ def _pointer(path: Path) -> Digest | None:
     except OSError:
         return None
     match = _LFS_OID.search(text.replace("\r\n", "\n")) if text.startswith(_LFS_HEAD) else None
-    return Digest(sha256=match["digest"], source=f"git-lfs pointer {path}") if match else None
+    return Digest(value=match["digest"], source=f"git-lfs pointer {path}") if match else None
 
 
 def _of_files(files: Iterable[LayoutFile], sums: Mapping[str, Digest], path: Path) -> dict[str, Digest]:
@@ -132,7 +147,7 @@ def _of_files(files: Iterable[LayoutFile], sums: Mapping[str, Digest], path: Pat
     for file in files:
         matches = [digest for name, digest in sums.items() if name == file.name or name.endswith(f"/{file.name}")]
         exact = [sums[file.name]] if file.name in sums else matches
-        if len({digest.sha256 for digest in exact}) > 1:
+        if len({digest.value for digest in exact}) > 1:
             said = " and ".join(digest.source for digest in exact)
             _refuse(path, f"one digest for {file.name}", f"several: {said}")
         if exact:
@@ -153,9 +168,9 @@ def _sums(path: Path) -> dict[str, Digest]:
         if match is None:
             raise _unusable(path, "lines of 'sha256  file name'", f"line {number}: {line[:80]!r}")
         name = _unescaped(match["name"]) if match["escaped"] else match["name"]
-        digest = Digest(sha256=match["digest"].lower(), source=f"{path} line {number}")
+        digest = Digest(value=match["digest"].lower(), source=f"{path} line {number}")
         known = digests.setdefault(name.removeprefix("./"), digest)
-        if known.sha256 != digest.sha256:
+        if known.value != digest.value:
             raise _unusable(path, f"one digest for {name}", f"another one in line {number}")
     return digests or _refuse(path, "lines of 'sha256  file name'", "none")
 

@@ -48,7 +48,12 @@ class CheckpointFiles:
             for path in paths:
                 self._opened(path)
             with kept_contract(name):
-                stats = reader.read_into(files, {n: targets[n] for n in part.tensors}, on_progress=totals.update)
+                stats = reader.read_into(
+                    files,
+                    {name: targets[name] for name in part.tensors},
+                    slices=part.slices or None,
+                    on_progress=totals.update,
+                )
             if stats.tensors != len(part.tensors):
                 breach = f"filled {stats.tensors} of {len(part.tensors)} tensors"
                 raise PluginContractError(f"reader {name!r} {breach}", name=name, code="broken")

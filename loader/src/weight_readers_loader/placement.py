@@ -3,14 +3,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from typing import Any
 
 import torch
 from torch import nn
 
-from weight_readers import CheckpointError, TensorMeta, TiedWeightsError
+from weight_readers import CheckpointError, TensorMeta, TensorSlice, TiedWeightsError
+from weight_readers_loader.adapters import Adapted
 from weight_readers_loader.audit import audit
+from weight_readers_loader.distributed.cuts import Cuts
 from weight_readers_loader.targets import (
     may_share_elements,
     meta_buffers,
@@ -27,7 +30,7 @@ class Placement:
     """One load: the audited plan, and how it is carried out.
 
     Tensors that exist are written in place as they come. Those on the meta device are replaced all together at
-    the end, so that a load that fails leaves them as they were.
+    the end, so that a load that fails leaves them as they were; ``agreed`` is called before that, and may raise.
     """
 
     def __init__(
@@ -39,8 +42,10 @@ class Placement:
         resolve_aliases: bool,
         strict: bool,
         cast: bool,
+        agreed: Callable[[], None] = lambda: None,
     ) -> None:
         self._tensors = tensors
+        self.agreed = agreed
         self._targets = targets_of(target)
         self._tied = tied_groups(self._targets)
         self._groups = {name: group for group in self._tied for name in group}
@@ -55,6 +60,16 @@ class Placement:
             strict=strict,
             cast=cast,
         )
+        self._cuts = Cuts.of({s: self._targets[names[0]] for s, names in self._plan.assignments.items()}, tensors)
+
+    def slices(self, adapted: Adapted) -> dict[str, TensorSlice]:
+        """What to read of tensors of which this rank holds a part, by their names in the files.
+
+        Whole are those that an adapter changes, or of which it makes more than one.
+        """
+        uses = Counter(source for sources in adapted.sources.values() for source in sources)
+        parts = ((source, self._cuts.slices.get(name)) for name, source in adapted.untouched().items())
+        return {source: part for source, part in parts if part is not None and uses[source] == 1}
 
     @property
     def skips_some(self) -> bool:
@@ -107,7 +122,7 @@ class Placement:
                     fix="Untie the parameters in the model, or load a checkpoint that was saved tied",
                 )
 
-    def in_memory(self, sources: Collection[str]) -> dict[str, torch.Tensor] | None:
+    def in_memory(self, sources: Set[str]) -> dict[str, torch.Tensor] | None:
         """Checkpoint name -> the tensor that its bytes go to, of those that are in ``sources``.
 
         None where more than reading is to be done. Two tensors of the checkpoint never go to one memory at a time.
@@ -116,7 +131,7 @@ class Placement:
         one_each = len({target.identity for target in targets.values()}) == len(targets)
         if not self.all_in_place or self._plan.cast or self._overlapping or not one_each:
             return None
-        return {source: target.tensor for source, target in targets.items() if source in sources}
+        return {source: target.tensor for source, target in targets.items() if source in sources - self._cuts.rest}
 
     def fill_by(self, read: Callable[[], None], sources: Collection[str]) -> None:
         """``read`` fills what `in_memory` gave for ``sources``; other names of the same tensor follow.
@@ -137,22 +152,27 @@ class Placement:
         """The first target of each."""
         return tuple(self._plan.assignments[source][0] for source in sources)
 
-    def fill(self, weights: Weights) -> None:
+    def fill(self, weights: Weights, parts: Mapping[str, TensorSlice] | None = None) -> None:
         """Write or replace every target. A CheckpointError on the way says in ``written`` what was written.
+
+        ``parts`` are the slices that some of them come as; the others come whole, also those of which this rank holds
+        a part.
 
         Raises TiedWeightsError where targets that overlap in memory cannot all hold what the checkpoint has.
         """
         written: dict[str, torch.Tensor | None] = {}
         replacements: dict[str, torch.Tensor] = {}
         try:
-            for source, tensor in weights:
+            for source, read in weights:
                 names = self._plan.assignments[source]
+                tensor = self._cuts.apply(source, read, (parts or {}).get(source))
                 for name in names:
                     if not self._targets[name].is_meta:
                         self._targets[name].write(tensor)
                         written[name] = tensor if name in self._overlapping else None
                 replacements |= self._replacements([n for n in names if self._targets[n].is_meta], tensor)
             self._check_overlaps(written)
+            self.agreed()
         except CheckpointError as error:
             error.written = tuple(written)
             raise

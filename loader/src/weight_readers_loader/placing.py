@@ -45,6 +45,8 @@ class Placing:
         rest = [name for name in self.adapted.tensors if name not in direct]
         if rest:
             self._through_tensors(rest, totals, list(direct))
+        else:
+            self.placement.agreed()
 
     def _direct(self) -> dict[str, torch.Tensor]:
         """Name after the adapters -> its target, of all that the reader itself is to fill."""
@@ -72,11 +74,11 @@ class Placing:
             raise
 
     def _through_tensors(self, names: list[str], totals: Totals, before: list[str]) -> None:
-        part = self.adapted.only(names)
+        part, slices = self.adapted.only(names), self.wanted.slices
         weights = self.files.read(self.reader, self.wanted.only(part.needs), self.where, totals.update)
         try:
             with closing(self.clock.waiting(part.adapt(weights))) as stream:
-                self.placement.fill(stream)
+                self.placement.fill(stream, {n: slices[s] for n, s in part.untouched().items() if s in slices})
         except CheckpointError as error:
             error.written = (*self.placement.targets_of(before), *error.written)
             raise

@@ -11,6 +11,8 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
+from weight_readers_loader.distributed.sharded import Sharded, sharded
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Target:
@@ -20,6 +22,19 @@ class Target:
     tensor: torch.Tensor
     module: nn.Module | None = None
     attribute: str = ""
+    part: Sharded | None = None
+
+    @classmethod
+    def of(cls, name: str, tensor: torch.Tensor, module: nn.Module | None = None, attribute: str = "") -> Target:
+        """Of a DTensor, ``tensor`` is the part that this rank holds."""
+        part = sharded(name, tensor)
+        held = tensor if part is None else part.local
+        return cls(name=name, tensor=held, module=module, attribute=attribute, part=part)
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape that the checkpoint should have: that of the whole."""
+        return tuple(self.tensor.shape if self.part is None else self.part.whole.shape)
 
     @property
     def is_meta(self) -> bool:
@@ -44,12 +59,15 @@ class Target:
 
     def materialised(self, source: torch.Tensor) -> torch.Tensor:
         """``source`` as what this target is: a parameter with the attributes of the old one, or a plain buffer."""
-        if not isinstance(self.tensor, nn.Parameter):
+        old = self.tensor if self.part is None else self.part.whole
+        if self.part is not None:
+            source = self.part.renewed(source)
+        if not isinstance(old, nn.Parameter):
             return source
-        new = nn.Parameter(source, requires_grad=self.tensor.requires_grad)
+        new = nn.Parameter(source, requires_grad=old.requires_grad)
         # What engines hang on parameters (weight loaders, shard dims), and the subclasses they make of them.
-        new.__dict__.update(self.tensor.__dict__)
-        new.__class__ = self.tensor.__class__
+        new.__dict__.update({k: v for k, v in old.__dict__.items() if self.part is None or k not in new.__dict__})
+        new.__class__ = old.__class__
         return new
 
     def replace(self, new: torch.Tensor) -> None:
@@ -74,7 +92,7 @@ def targets_of(target: nn.Module | Mapping[str, torch.Tensor]) -> dict[str, Targ
             raise TypeError(f"target {name!r} is {type(tensor).__name__}, not a tensor")
         if tensor.is_meta:
             raise TypeError(f"target {name!r} is a meta tensor in a mapping: there is no memory to write to")
-    entries = {name: Target(name=name, tensor=tensor) for name, tensor in target.items()}
+    entries = {name: Target.of(name, tensor) for name, tensor in target.items()}
     _refuse_unwritable(entries)
     return entries
 
@@ -125,7 +143,7 @@ def _of_module(root: nn.Module, *, persistent: bool) -> Iterator[Target]:
         for attribute, tensor in held.items():
             if tensor is not None:
                 name = f"{prefix}.{attribute}" if prefix else attribute
-                yield Target(name=name, tensor=tensor, module=module, attribute=attribute)
+                yield Target.of(name, tensor, module, attribute)
 
 
 def tied_groups(targets: Mapping[str, Target]) -> list[tuple[str, ...]]:

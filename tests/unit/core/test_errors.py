@@ -13,6 +13,7 @@ from weight_readers.errors import (
     CheckpointError,
     CheckpointProblems,
     ConfigError,
+    DistributedError,
     DuplicateReaderError,
     LfsPointerError,
     NoSuitableQuantMethodError,
@@ -46,6 +47,7 @@ ONE_OF_EACH = [
         kind("w", name="x", fix="f", code="broken", distribution="d", selection=NONE_FITS)
         for kind in (ReaderUnavailableError, PluginLoadError, PluginContractError, PluginVersionError)
     ),
+    *(kind("w", rank=1, fix="f") for kind in (DistributedError, *DistributedError.__subclasses__())),
     TargetMismatchError("w", fix="f", missing=["a"], unexpected=["b"], shapes=[("c", "[1]", "[2]")]),
     *(kind("w", path="p", tensor="t", expected=1, found=2, fix="f") for kind in CHECKPOINT_ERRORS),
     CheckpointProblems([TruncatedFileError("short", path="a"), LfsPointerError("pointer", path="b")], path="p"),

@@ -31,7 +31,7 @@ def manifest(folder: Path, text: str) -> Path:
 
 
 def digests(files: list[LayoutFile], path: Path) -> dict[str, str]:
-    return {name: digest.sha256 for name, digest in references(files, path).items()}
+    return {name: digest.value for name, digest in references(files, path).items()}
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_only_blobs_of_a_cache_that_are_named_by_a_sha256_count(tmp_path: Path) 
 def test_right_wrong_unknown_and_unreadable_are_told_apart(files: list[LayoutFile], tmp_path: Path) -> None:
     gone = LayoutFile(name="gone", path=str(tmp_path / "gone"), size=1)
     stray = LayoutFile(name="stray", path=files[0].path, size=3)
-    expected = {name: Digest(sha256=ONE, source="here") for name in ("a.safetensors", "sub/b.safetensors", "gone")}
+    expected = {name: Digest(value=ONE, source="here") for name in ("a.safetensors", "sub/b.safetensors", "gone")}
     counted: list[int] = []
     found = verify([*files, gone, stray], expected, on_bytes=counted.append)
     assert (found.right, found.unknown) == (("a.safetensors",), ("stray",))

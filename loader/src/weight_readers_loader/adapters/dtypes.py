@@ -18,8 +18,10 @@ from weight_readers_loader.adapters.made import (
     is_packed,
     matches,
     passed,
+    refused,
     texts,
 )
+from weight_readers_loader.wording import counted
 
 DTYPES = {name: name for name in ("float64", "float32", "bfloat16", "float16")} | {
     "fp32": "float32",
@@ -35,7 +37,8 @@ class Dtype(Adapter):
     keep: patterns of names (``*``, ``?``) that keep the dtype of the file: the float32 islands of a bfloat16 model.
     only: patterns of the names that are converted; by default all others.
 
-    Whole numbers, truths, 8-bit floats and packed tensors stay. Raises AdapterError for a pattern that no tensor has.
+    Whole numbers, truths, 8-bit floats and packed tensors stay. Raises AdapterError for a pattern that no tensor has,
+    and, while reading, for a tensor with a number beyond the range of ``dtype``.
     """
 
     def __init__(
@@ -68,4 +71,17 @@ class Dtype(Adapter):
         for size in meta.shape:
             elements *= size
         new = replace(meta, dtype=self.dtype, nbytes=elements * to.itemsize)
-        return Made(meta=new, sources=(meta.name,), make=lambda tensor: tensor.to(to))
+        return Made(meta=new, sources=(meta.name,), make=lambda tensor: _rounded(tensor, to, meta))
+
+
+def _rounded(tensor: torch.Tensor, to: torch.dtype, meta: TensorMeta) -> torch.Tensor:
+    """``tensor`` in another dtype. Raises AdapterError where a number of it is beyond that (B043)."""
+    made = tensor.to(to)
+    if torch.finfo(to).max < torch.finfo(tensor.dtype).max:
+        beyond = torch.isinf(made)
+        if beyond.any() and (count := int(torch.isfinite(tensor[beyond]).sum())):
+            fix = f"keep=[{meta.name!r}] (--keep-dtype {meta.name}) leaves its dtype, and bfloat16 has the range"
+            largest = torch.finfo(to).max
+            what = f"{counted(count, 'number')} of it would become infinite as {str(to).removeprefix('torch.')}"
+            raise refused(what, meta, expected=f"numbers up to {largest:g}", found=meta.dtype, fix=fix)
+    return made

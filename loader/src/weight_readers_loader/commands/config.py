@@ -12,7 +12,11 @@ import click
 if TYPE_CHECKING:
     from weight_readers_loader.config import LayeredConfig
 
+CACHE_DIR = click.option(
+    "--cache-dir", metavar="FOLDER", help="Where copies of stored GGUF files go.  [default: weight-readers in ~/.cache]"
+)
 FLAGS = (
+    CACHE_DIR,
     click.option("--config", type=click.Path(), help="A configuration file, TOML or JSON; flags come before it."),
     click.option("--stage", metavar="NAME", help="The stage of the file whose options count too."),
     click.option("--reader", help="Ask for a reader by name."),
@@ -71,6 +75,14 @@ def config_of(given: dict[str, Any]) -> LayeredConfig:
     config = layered(file=given.pop("config"), stage_name=given.pop("stage"))
     sources = {name: _flag(name, value) for name, value in typed.items()}
     return config.over(Layer(source="argument", values=LoadConfig.of(typed, source="argument"), sources=sources))
+
+
+def cache_dir_of(given: dict[str, Any]) -> str | None:
+    """Of a command that has no other flag of the configuration. Takes it out of ``given``."""
+    from weight_readers_loader.config import layered
+
+    typed = given.pop("cache_dir")
+    return str(found) if (found := typed or layered().value("cache_dir")) is not None else None
 
 
 def _flag(name: str, value: Any) -> str:

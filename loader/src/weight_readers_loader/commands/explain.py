@@ -13,7 +13,6 @@ from weight_readers import (
     NoSuitableReaderError,
     Selection,
     WeightReadersError,
-    select_weight_reader,
 )
 from weight_readers_loader.adapters import Adapted, Adapter
 from weight_readers_loader.chooser import Chooser
@@ -22,7 +21,6 @@ from weight_readers_loader.config import LayeredConfig
 from weight_readers_loader.config.adapting import configured_adapters
 from weight_readers_loader.config.asked import asked
 from weight_readers_loader.config.names import check_reader_options
-from weight_readers_loader.config.refusals import of_options
 from weight_readers_loader.preflight import preflight
 from weight_readers_loader.resolve import Layout
 from weight_readers_loader.wanted import Wanted
@@ -34,6 +32,7 @@ class Explained:
     layout: Layout
     selection: Selection
     config: LayeredConfig
+    cache: str | None = None
     doubt: str | None = None
     error: WeightReadersError | None = None
 
@@ -41,6 +40,8 @@ class Explained:
         files = counted(len(self.layout.files), "file")
         lines = [f"{reference}: {self.layout.format}, {files}", self.selection.explain()]
         lines += [f"  {self.layout.scheme} {name}: {value}" for name, value in self.layout.place.items()]
+        if self.cache is not None:
+            lines.append(f"  copies of what is read go to {self.cache}")
         lines += [f"  option {setting}" for setting in self.config.settings()]
         if made := self._made_with():
             lines.append(f"  made with: {', '.join(f'{name}={value!r}' for name, value in made.items())}")
@@ -55,6 +56,7 @@ class Explained:
         return {
             "files": list(self.layout.paths),
             "place": dict(self.layout.place),
+            "cache": self.cache,
             "selection": self.selection.to_json(),
             "config": self.config.to_json(),
             "made_with": self._made_with(),
@@ -80,9 +82,10 @@ def explain(
     wishes, device = asked(config), config.value("device") or "cpu"
     layout = resolve(wishes["options"])
     chooser = Chooser(format=layout.format, scheme=layout.scheme, **wishes)
-    needs, doubt = _needs(
-        layout, key_filter, configured_adapters(config), wishes["options"] if layout.scheme != "file" else {}
-    )
+    # Headers of local files are the same whatever the options; of stored ones these say where they are.
+    options = wishes["options"] if layout.scheme != "file" else {}
+    looking = Chooser(format=layout.format, scheme=layout.scheme, options=options, cache_dir=wishes["cache_dir"])
+    needs, doubt = _needs(layout, key_filter, configured_adapters(config), looking)
     kept = device.split(":")[0] == "cpu" and not into_existing
     request = {**needs, "device": device, "owned": owned, "kept_on_host": kept, "into_targets": into_existing}
     selection, error = chooser.explain(**request), None
@@ -93,20 +96,19 @@ def explain(
             raise
         except WeightReadersError as refusal:
             error = refusal
-    return Explained(layout=layout, selection=selection, config=config, doubt=doubt, error=error)
+    cache = str(chooser.fetched.cache) if chooser.fetched is not None else None
+    return Explained(layout=layout, selection=selection, config=config, cache=cache, doubt=doubt, error=error)
 
 
 def _needs(
     layout: Layout,
     key_filter: Callable[[str], bool] | None,
     adapters: Sequence[Adapter],
-    options: Mapping[str, Any],
+    chooser: Chooser,
 ) -> tuple[Mapping[str, Any], str | None]:
     """What the headers ask of a reader; less where they cannot be read, and then why."""
     try:
-        schemes = frozenset({layout.scheme})
-        with of_options(options):
-            reader = select_weight_reader(format=layout.format, schemes=schemes, options=dict(options))
+        reader, _ = chooser.pick()
         checked = preflight(layout, reader, strict=False)
     except (CheckpointError, NoSuitableReaderError) as error:
         wanted = Wanted(tensors={}, whole=key_filter is None)

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from weight_readers import CheckpointError, FileMeta, TensorMeta, select_weight_reader
+from weight_readers import CheckpointError, FileMeta, TensorMeta
+from weight_readers_loader.chooser import Chooser
 from weight_readers_loader.preflight import preflight
 from weight_readers_loader.resolve import Layout
 
@@ -44,9 +45,9 @@ class Inspected:
         }
 
 
-def inspect(layout: Layout) -> Inspected:
+def inspect(layout: Layout, *, cache_dir: str | None = None) -> Inspected:
     """List the tensors of a layout. Raises only where no reader fits; what is wrong with the files is in ``error``."""
-    reader = select_weight_reader(format=layout.format, schemes=frozenset({layout.scheme}))
+    reader, _ = Chooser(format=layout.format, scheme=layout.scheme, cache_dir=cache_dir).pick()
     try:
         checked = preflight(layout, reader, strict=False)
     except CheckpointError as error:

@@ -49,7 +49,7 @@ def load(
 def _verify(checkpoint: Checkpoint, manifest: str | None) -> None:
     files, scheme = checkpoint.layout.files, checkpoint.layout.scheme
     if scheme != "file":
-        raise ValueError(f"the contents of {scheme}:// objects are not hashed here: drop --sha256 and --manifest")
+        raise ValueError(f"the contents of {scheme}:// objects are not hashed here: run `weight-readers verify` before")
     result = verify(files, references(files, manifest))
     CheckpointProblems.raise_any(result.problems, path=checkpoint.layout.root)
     if result.unknown:

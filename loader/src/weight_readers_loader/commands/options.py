@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from weight_readers_loader.commands.config import FLAGS
+from weight_readers_loader.commands.config import CACHE_DIR, FLAGS
 from weight_readers_loader.commands.report_file import ReportFile
 
 F = Callable[..., Any]
@@ -30,6 +30,8 @@ report = click.option("--report", metavar="FILE", help="Write the report to this
 
 strict = click.option("--strict", is_flag=True, help="No fallback, and nothing that the index does not name.")
 
+
+cache_dir = CACHE_DIR
 
 WHICH_FILES = ("subfolder", "use_format", "variant", "rank", "world_size")
 """The parameters of `which_files`: the keyword arguments of `resolve`."""

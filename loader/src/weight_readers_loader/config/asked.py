@@ -48,6 +48,7 @@ def asked(config: LayeredConfig) -> dict[str, Any]:
         "prefer": tuple(_unless_of_core(config.setting("prefer")) or ()) or _sequential(config),
         "options": options,
         "settings": settings,
+        "cache_dir": config.value("cache_dir"),
         "check": partial(check_bound, config),
     }
 

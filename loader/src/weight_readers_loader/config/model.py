@@ -80,6 +80,9 @@ class LoadConfig(BaseModel):
     dequantize: Literal["float32", "bfloat16", "float16", "fp32", "bf16", "fp16"] | None = Field(
         None, description="Numbers of this dtype for what the files hold in quantized blocks."
     )
+    cache_dir: Text | None = Field(
+        None, description="Where copies of stored files go whose format no reader reads in their store."
+    )
     adapters: Annotated[tuple[Mapping[str, Any], ...], BeforeValidator(_as_tuple)] | None = Field(
         None, description="Adapters by name, each with its options, one after the other."
     )

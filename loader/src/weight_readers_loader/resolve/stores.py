@@ -10,7 +10,15 @@ import difflib
 from collections.abc import Mapping
 from typing import Any
 
-from weight_readers import Feature, ListsFiles, PluginContractError, StoredFile, select_weight_reader
+from weight_readers import (
+    Feature,
+    ListsFiles,
+    PluginContractError,
+    StoredFile,
+    describe_reader,
+    explain_selection,
+    select_weight_reader,
+)
 from weight_readers.errors import CheckpointNotFoundError, UnreadableFileError
 from weight_readers_loader.config.refusals import of_options
 from weight_readers_loader.resolve.formats import format_by_name
@@ -49,10 +57,13 @@ def locate_stored(reference: Reference, options: Mapping[str, Any]) -> tuple[Loc
 
 
 def _lister(scheme: str, options: Mapping[str, Any]) -> ListsFiles:
-    with of_options(options):
-        reader = select_weight_reader(
-            schemes=frozenset({scheme}), needs=frozenset({Feature.LISTS}), options=dict(options), strict=True
-        )
+    need: dict[str, Any] = {"schemes": frozenset({scheme}), "needs": frozenset({Feature.LISTS})}
+    chosen = explain_selection(**need).chosen
+    # The others are for the reader of the weights: a store is looked at for GGUF files too.
+    known = describe_reader(chosen).options if chosen is not None else options
+    own = {name: value for name, value in options.items() if name in known}
+    with of_options(own):
+        reader = select_weight_reader(**need, options=own, strict=True)
     if not isinstance(reader, ListsFiles):
         name = reader.info.name
         breach = "declares that it lists and has no list_folder, read_start and place"

@@ -6,7 +6,7 @@ from __future__ import annotations
 import importlib
 import io
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from weight_readers import UnreadableFileError
@@ -29,7 +29,7 @@ class GcsStore(Store):
             what = "stored compressed (Content-Encoding: gzip): its ranges are not those of the file"
             fix = "Upload it without compression (gcloud storage cp without --gzip-local)"
             raise UnreadableFileError(what, path=str(uri), fix=fix)
-        return ObjectState(int(blob.size), str(blob.generation), "generation")
+        return ObjectState(int(blob.size), f"generation {blob.generation}")
 
     def _read(self, uri: Uri, offset: int, length: int, state: ObjectState | None) -> bytes:
         data = _Bounded(length)
@@ -39,7 +39,7 @@ class GcsStore(Store):
                 start=offset,
                 end=offset + length - 1,
                 raw_download=True,
-                if_generation_match=int(state.etag) if state is not None else None,
+                if_generation_match=int(state.etag.split()[-1]) if state is not None else None,
                 checksum=None,
                 **self._patience(),
             )
@@ -47,6 +47,11 @@ class GcsStore(Store):
             found = "more bytes than were asked for"
             raise refusals.range_refused(uri, found=found, settings=self.settings) from None
         return data.getvalue()
+
+    def _checksums(self, uri: Uri) -> Mapping[str, Any]:
+        blob = self._blob(uri)
+        blob.reload(**self._patience())
+        return {"ChecksumCRC32C": blob.crc32c, "ChecksumType": "FULL_OBJECT"}
 
     def _pages(self, uri: Uri, prefix: str) -> Iterator[Sequence[Name]]:
         listed = self._bucket(uri).list_blobs(prefix=prefix or None, delimiter="/", **self._patience())

@@ -25,6 +25,7 @@ NAME = "runai_streamer"
 FEATURES = frozenset(
     {Feature.KEY_FILTER, Feature.SLICES, Feature.READ_INTO, Feature.CONCURRENT, Feature.BOUNDED_MEMORY}
 )
+STORE_FEATURES = frozenset({Feature.LISTS, Feature.FETCHES, Feature.DIGESTS})
 OPTIONS = frozenset({"memory_limit", "concurrency", "order", "timeout", "direct_io"})
 STORE_OPTIONS = {
     "s3": frozenset({"endpoint", "region", "path_style", "unsigned", "profile"}),
@@ -45,7 +46,7 @@ def declared() -> ReaderInfo:
         formats=frozenset({"safetensors"}),
         schemes=backend.schemes,
         more_schemes=backend.more_schemes,
-        features=FEATURES | ({Feature.LISTS} if stores else frozenset()),
+        features=FEATURES | (STORE_FEATURES if stores else frozenset()),
         lifetime=Lifetime.OWNED,
         order=Order.FILE_OFFSET,
         alignment=Alignment.NATURAL,

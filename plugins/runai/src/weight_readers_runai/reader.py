@@ -5,22 +5,26 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 
 from weight_readers import (
     CheckpointMeta,
+    FileVersion,
     ReaderInfo,
     ReadStats,
     Selection,
+    StoredDigest,
     StoredFile,
     TensorSlice,
 )
 from weight_readers.reader import Files, KeyFilter, Progress
-from weight_readers_files import FilePlan, KnownHeaders, natural_order
+from weight_readers_files import FilePlan, KnownHeaders, Range, natural_order
 from weight_readers_files.targets import checked_plans
+from weight_readers_runai import checksums
+from weight_readers_runai.fetching import fetch
 from weight_readers_runai.files import LocalFiles
 from weight_readers_runai.into import Filled, read_into
 from weight_readers_runai.objects import KnownObjects, ObjectHeaders, StoredObjects
@@ -28,7 +32,7 @@ from weight_readers_runai.options import Options
 from weight_readers_runai.plugin import declared
 from weight_readers_runai.requests import loads_of
 from weight_readers_runai.session import Source, opened, refused, window_of
-from weight_readers_runai.store import Store
+from weight_readers_runai.store import ObjectState, Store
 from weight_readers_runai.stores import store_of
 from weight_readers_runai.streamer import StreamerError
 from weight_readers_runai.uris import Uri, common_scheme
@@ -159,9 +163,37 @@ class StreamerReader:
         state = store.state(uri)
         return store.read(uri, 0, min(limit, state.nbytes), state)
 
+    def stored_digest(self, path: str) -> StoredDigest:
+        """The checksum of the whole object that the store keeps, or why there is none to compare with."""
+        uri = self._uri(path)
+        return checksums.stored(self._store(uri.scheme).head_with_checksums(uri))
+
+    def digest(self, path: str, algorithm: str, *, on_bytes: Callable[[int], None] | None = None) -> str:
+        """Hex digits of the object's bytes as they arrive by ranges, of one state of it.
+
+        Raises FileChangedError where it changes meanwhile, ValueError for an algorithm that is not known.
+        """
+        uri = self._uri(path)
+        return checksums.digest(self._store(uri.scheme), uri, algorithm, on_bytes)
+
     def place(self, path: str) -> dict[str, str]:
         """Endpoint, region and so on, each with the option or variable it comes from; never a secret."""
         return self._store(self._uri(path).scheme).settings.effective()
+
+    def version(self, path: str) -> FileVersion:
+        """Size and ETag of an object."""
+        uri = self._uri(path)
+        state = self._store(uri.scheme).state(uri)
+        return FileVersion(nbytes=state.nbytes, tag=state.etag)
+
+    def fetch(
+        self, path: str, ranges: Sequence[Range], write: Callable[[int, memoryview], None], *, version: FileVersion
+    ) -> None:
+        """Give ``write`` each ``(offset, length)`` of ``ranges`` in pieces of at most 8 MiB as they arrive."""
+        uri, state = self._uri(path), ObjectState(version.nbytes, version.tag)
+        source = StoredObjects(self._store(uri.scheme), {str(uri): state}, self._options)
+        limit = self._options.memory_limit or source.window
+        fetch(source, path, ranges, write, limit=limit, timeout=self._options.timeout)
 
     def _uri(self, path: str) -> Uri:
         uri = Uri.parse(path)

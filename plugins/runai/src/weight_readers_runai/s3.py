@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
@@ -72,6 +72,10 @@ class S3Store(Store):
             return None
         found = answer.get("BucketRegion") or answer["ResponseMetadata"]["HTTPHeaders"].get("x-amz-bucket-region")
         return str(found) if found else None
+
+    def _checksums(self, uri: Uri) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = self._client().head_object(Bucket=uri.bucket, Key=uri.key, ChecksumMode="ENABLED")
+        return found
 
     def _pages(self, uri: Uri, prefix: str) -> Iterator[Sequence[Name]]:
         paginator = self._client().get_paginator("list_objects_v2")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
 from weight_readers import CheckpointError, FileChangedError, StoredFile, UnreadableFileError
@@ -31,11 +31,10 @@ _T = TypeVar("_T")
 
 
 class ObjectState(NamedTuple):
-    """What shows that an object is another by now: its size, and the store's ``word`` for its version."""
+    """What shows that an object is another by now: its size, and its ETag (or the word for it: ``generation 17``)."""
 
     nbytes: int
     etag: str
-    word: str = "ETag"
 
     def require(self, now: ObjectState, uri: Uri, tensor: str | None = None) -> None:
         """Raise FileChangedError unless ``now`` is this state."""
@@ -50,7 +49,8 @@ class ObjectState(NamedTuple):
             )
 
     def __str__(self) -> str:
-        return f"{self.nbytes} bytes, {self.word} {self.etag}"
+        word = "" if self.etag.startswith("generation ") else "ETag "
+        return f"{self.nbytes} bytes, {word}{self.etag}"
 
 
 class Store(ABC):
@@ -71,6 +71,10 @@ class Store(ABC):
         if not uri.key or uri.key.endswith("/"):
             raise UnreadableFileError("a prefix, not an object", path=str(uri), expected="the URI of a file")
         return self._ask(uri, lambda: self._state(uri))
+
+    def head_with_checksums(self, uri: Uri) -> Mapping[str, Any]:
+        """The checksums that the store keeps of the object, by the names of S3's HeadObject."""
+        return self._ask(uri, lambda: self._checksums(uri))
 
     def read(self, uri: Uri, offset: int, length: int, state: ObjectState | None = None) -> bytes:
         """Exactly ``length`` bytes. Raises FileChangedError where the object is not in ``state`` any more."""
@@ -118,6 +122,9 @@ class Store(ABC):
     @abstractmethod
     def _read(self, uri: Uri, offset: int, length: int, state: ObjectState | None) -> bytes:
         """The range, or less of it; never more. Only of the object in ``state``."""
+
+    @abstractmethod
+    def _checksums(self, uri: Uri) -> Mapping[str, Any]: ...
 
     @abstractmethod
     def _pages(self, uri: Uri, prefix: str) -> Iterator[Sequence[Name]]:

@@ -1,0 +1,162 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Real ranks over gloo end with the very bytes that one process reads, and read no more than their share."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from support import rank_jobs
+from support.files import write_tensors
+from support.ranks import Ranks
+from support.tensors import BITS, bits, contents, tensor
+
+from weight_readers import TensorSlice
+
+pytest.importorskip("weight_readers_threaded")
+EVERY = ("broadcast", "partition", "slices")
+WHOLE = ("broadcast", "partition")
+
+
+@pytest.fixture(scope="module")
+def four() -> Iterator[Ranks]:
+    with Ranks(4) as ranks:
+        yield ranks
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Every dtype that there is, tensors without dimensions and without elements, and one of most of the bytes."""
+    path = tmp_path_factory.mktemp("every")
+    some = {f"{name}.w": tensor(name, 8, 6, seed=name) for name in BITS}
+    write_tensors(path / "model-1.safetensors", {**some, "scalar": tensor("F32", seed=1)})
+    more = {"empty": tensor("BF16", 0, 4), "large": tensor("F32", 101, 7, 3, seed=2), "row": tensor("F64", 1, 64)}
+    write_tensors(path / "model-2.safetensors", more)
+    return path
+
+
+def expected(folder: Path) -> dict[str, Any]:
+    """By the safetensors library."""
+    return {name: held for path in sorted(folder.iterdir()) for name, held in contents(load_file(path).items()).items()}
+
+
+@pytest.mark.parametrize("only", [(0, 1), None], ids=["two", "four"])
+@pytest.mark.parametrize("how", WHOLE)
+def test_every_rank_ends_with_the_bytes_of_every_dtype(
+    four: Ranks, folder: Path, how: str, only: tuple[int, ...] | None
+) -> None:
+    results = four.run(rank_jobs.read, folder, how, bucket_bytes=1000, only=only)
+    members = only or range(4)
+    assert all(results[rank][0] == expected(folder) for rank in members)
+    orders = [list(results[rank][0]) for rank in members]
+    assert orders == [orders[0]] * len(orders)
+
+
+@pytest.mark.parametrize("only", [(0, 1), None], ids=["two", "four"])
+def test_slices_of_all_ranks_are_the_tensors(four: Ranks, folder: Path, only: tuple[int, ...] | None) -> None:
+    results = four.run(rank_jobs.read, folder, "slices", only=only)
+    parts = [result[0] for result in results if result is not None]
+    for name, (dtype, shape, data) in expected(folder).items():
+        held = [part[name] for part in parts]
+        assert {each[0] for each in held} == {dtype}
+        if shape:
+            assert b"".join(each[2] for each in held) == data
+            assert sum(each[1][0] for each in held) == shape[0]
+        else:
+            assert [each[2] for each in held] == [data] * len(parts)
+
+
+@pytest.fixture(scope="module")
+def megabytes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """8 MiB, three quarters of them one tensor."""
+    path = tmp_path_factory.mktemp("megabytes") / "model.safetensors"
+    sizes = {"a": (256, 512), "table": (3001, 512), "b": (512, 512), "c": (3, 512, 100)}
+    return write_tensors(path, {name: tensor("F32", *shape, seed=name) for name, shape in sizes.items()})
+
+
+@pytest.mark.parametrize(("how", "most"), [("broadcast", [1.0, 0, 0, 0]), *((w, [0.25] * 4) for w in EVERY[1:])])
+def test_a_rank_reads_its_share_and_no_more(four: Ranks, megabytes: Path, how: str, most: list[float]) -> None:
+    total = sum(data.nbytes for data in load_file(megabytes).values())
+    results = four.run(rank_jobs.read, megabytes, how, reader="threaded", bucket_bytes=1 << 20)
+    slack = 0.02 * total
+    for (_, report, read), share in zip(results, most, strict=True):
+        # The kernel's count has the header and the store's messages on top.
+        assert share * total - slack <= read <= share * total + slack + (1 << 16)
+        assert report.bytes_read <= share * total + slack
+        assert (report.reader is None) == (share == 0)
+    reports = [report for _, report, _ in results]
+    assert [report.read_by_rank for report in reports] == [reports[0].read_by_rank] * 4
+    assert list(reports[0].read_by_rank.values()) == [report.bytes_read for report in reports]
+    if how != "slices":
+        assert sum(reports[0].read_by_rank.values()) == total
+
+
+def test_a_rank_that_is_sent_everything_needs_no_files(four: Ranks, folder: Path, tmp_path: Path) -> None:
+    paths = [folder, tmp_path / "nowhere", tmp_path / "nowhere", tmp_path / "nowhere"]
+    results = four.run(rank_jobs.read, paths, "broadcast")
+    assert [result[0] for result in results] == [expected(folder)] * 4
+
+
+@pytest.mark.parametrize("how", EVERY)
+def test_a_filter_is_kept_by_all(four: Ranks, folder: Path, how: str) -> None:
+    results = four.run(rank_jobs.read, folder, how, key_filter="scalar".__eq__)
+    assert [list(result[0]) for result in results] == [["scalar"]] * 4
+
+
+def test_each_rank_may_name_its_own_slices(four: Ranks, megabytes: Path) -> None:
+    slices = [{"table": TensorSlice(dim=1, start=rank * 100, stop=rank * 100 + 7)} for rank in range(4)]
+    results = four.run(rank_jobs.read, megabytes, "slices", slices=slices, key_filter="table".__eq__)
+    table = load_file(megabytes)["table"]
+    for rank, (held, _, _) in enumerate(results):
+        assert held["table"][2] == bits(table[:, rank * 100 : rank * 100 + 7])
+
+
+@pytest.fixture(scope="module")
+def tied(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tied") / "model.safetensors"
+    shapes = {"embed.weight": (7, 6), "norm.weight": (6,), "norm.bias": (6,)}
+    return write_tensors(
+        path,
+        {n: tensor("F32", *s, seed=n) for n, s in shapes.items()} | {"steps": tensor("I64", seed="steps")},
+    )
+
+
+@pytest.mark.parametrize("meta", [False, True], ids=["existing", "meta"])
+@pytest.mark.parametrize("how", EVERY)
+def test_a_module_is_filled_on_every_rank_and_stays_tied(four: Ranks, tied: Path, how: str, meta: bool) -> None:
+    stored = contents(load_file(tied).items())
+    for held, is_tied, report in four.run(rank_jobs.fill, tied, how, meta=meta):
+        assert held == {**stored, "head.weight": stored["embed.weight"]}
+        assert is_tied
+        assert report.tied == (("embed.weight", "head.weight"),)
+
+
+def test_tied_parameters_with_two_values_in_the_file_are_refused_on_all(four: Ranks, tied: Path) -> None:
+    with_two = tied.parent / "two.safetensors"
+    save_file({**load_file(tied), "head.weight": torch.ones(7, 6)}, with_two)
+    for how in WHOLE:
+        results = four.run(rank_jobs.fill, with_two, how, meta=False)
+        assert {type(result).__name__ for result in results} == {"TiedWeightsError"}
+
+
+@pytest.mark.parametrize("how", EVERY)
+def test_a_strided_target_is_filled(four: Ranks, megabytes: Path, how: str) -> None:
+    data = bits(load_file(megabytes)["c"])
+    results = four.run(rank_jobs.fill_strided, megabytes, how, "c", (3, 512, 100))
+    assert results == [(False, data)] * 4
+
+
+def test_a_plain_load_of_one_rank_waits_for_no_other(four: Ranks, folder: Path) -> None:
+    """sgl-project/sglang#33969: a collective was run whenever a process group existed."""
+    assert four.run(rank_jobs.alone, folder, seconds=20)[0] == expected(folder)
+
+
+def test_progress_is_told_by_the_first_rank_only(four: Ranks, megabytes: Path, tmp_path: Path) -> None:
+    for how in EVERY:
+        told = four.run(rank_jobs.stderr_of, megabytes, how, tmp_path)
+        assert "100%" in told[0]
+        assert told[1:] == ["", "", ""]
