@@ -38,6 +38,7 @@ from weight_readers_loader.progress import progress_bar
 from weight_readers_loader.report import LoadReport
 from weight_readers_loader.resolve import Layout, resolve, scheme_of
 from weight_readers_loader.resolve.formats import format_by_name
+from weight_readers_loader.side_files import SideFiles
 from weight_readers_loader.streams import Stream, Update, both, touched
 from weight_readers_loader.wanted import KeyFilter, Wanted
 from weight_readers_loader.watch import Watch
@@ -370,6 +371,10 @@ class Checkpoint:
         self._must_have([name])
         return LazyTensor(self, self.tensors[name])
 
+    def side_files(self) -> SideFiles:
+        """What lies beside the weights: config, tokenizer, templates. ``copy_to(folder)`` takes them."""
+        return SideFiles(self.layout)
+
     def _must_have(self, names: Iterable[str]) -> None:
         for name in names:
             if name not in self.tensors:
@@ -387,7 +392,7 @@ class Checkpoint:
         if not self._adapters:
             return wanted, Adapted((), wanted.tensors)
         adapted = Adapted(self._adapters, wanted.tensors)
-        changed = adapted.needs.difference(adapted.untouched().values())
+        changed = adapted.needs - set(adapted.untouched().values())
         for name in wanted.slices:
             if name in changed:
                 raise ValueError(f"slices: an adapter changes {name!r}, so that no part of it can be read alone")

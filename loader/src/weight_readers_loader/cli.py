@@ -147,6 +147,29 @@ def verify(reference: str, strict: bool, sha256: bool, manifest: str | None, as_
 
 @cli.command()
 @options.reference
+@click.argument("folder", metavar="DEST", type=click.Path(file_okay=False))
+@options.which_files
+@click.option("--overwrite", is_flag=True, help="Replace files that are there already.")
+@options.as_json
+@output.reports_errors
+def fetch(reference: str, folder: str, overwrite: bool, as_json: bool, **given: Any) -> None:
+    """Copy what lies beside the weights of REF (config, tokenizer, templates) to the folder DEST, and name the rest.
+
+    Nothing in DEST is deleted, and nothing that is there is replaced without --overwrite.
+    """
+    options.check_ranks(given)
+    from weight_readers_loader.side_files import SideFiles
+
+    taken = SideFiles(_layout(reference, given, keep_problems=True)).copy_to(folder, overwrite=overwrite)
+    if as_json:
+        output.as_json(True, {"reference": reference, **taken.to_json()})
+        return
+    for line in taken.lines():
+        output.text(line)
+
+
+@cli.command()
+@options.reference
 @options.which_files
 @options.which_reader
 @click.option("--into", metavar="MODULE:CALLABLE", help="Fill the torch module (or mapping) that this returns.")

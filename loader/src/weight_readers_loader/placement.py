@@ -131,7 +131,8 @@ class Placement:
         one_each = len({target.identity for target in targets.values()}) == len(targets)
         if not self.all_in_place or self._plan.cast or self._overlapping or not one_each:
             return None
-        return {source: target.tensor for source, target in targets.items() if source in sources - self._cuts.rest}
+        whole = sources - self._cuts.rest
+        return {source: target.tensor for source, target in targets.items() if source in whole}
 
     def fill_by(self, read: Callable[[], None], sources: Collection[str]) -> None:
         """``read`` fills what `in_memory` gave for ``sources``; other names of the same tensor follow.

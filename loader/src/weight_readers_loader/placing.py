@@ -52,6 +52,8 @@ class Placing:
         """Name after the adapters -> its target, of all that the reader itself is to fill."""
         if Feature.READ_INTO not in self.reader.info.features or not isinstance(self.reader, ReadsInto):
             return {}
+        if not self.adapted:
+            return self.placement.in_memory(self.adapted.tensors.keys()) or {}
         untouched = self.adapted.untouched()
         # What is read once for two names, or twice, is read in one go; and a reader may not be able to skip the rest.
         others = {s for name, sources in self.adapted.sources.items() if name not in untouched for s in sources}

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -35,7 +36,6 @@ class Adapted:
             self._stages.append((adapter, stage))
             tensors = {name: made.meta for name, made in stage.items()}
         self.tensors: Tensors = tensors
-        self.sources: Mapping[str, tuple[str, ...]] = self._sources()
 
     def __bool__(self) -> bool:
         return bool(self._stages)
@@ -43,19 +43,20 @@ class Adapted:
     def only(self, names: Collection[str]) -> Adapted:
         """The part that ``names``, after all adapters, are made by."""
         part = object.__new__(Adapted)
-        part._before, part._stages, part.tensors = self._before, [], self.tensors
         wanted = set(names)
         part.tensors = {name: meta for name, meta in self.tensors.items() if name in wanted}
-        part.sources = {name: self.sources[name] for name in part.tensors}
+        part._before, part._stages = self._before if self._stages else part.tensors, []
         for adapter, stage in reversed(self._stages):
             kept = {name: made for name, made in stage.items() if name in wanted}
             part._stages.insert(0, (adapter, kept))
             wanted = {source for made in kept.values() for source in made.sources}
         return part
 
-    @property
-    def needs(self) -> frozenset[str]:
+    @cached_property
+    def needs(self) -> Set[str]:
         """The names in the checkpoint that anything is made of."""
+        if not self._stages:
+            return self.tensors.keys()
         return frozenset(source for sources in self.sources.values() for source in sources)
 
     def untouched(self) -> dict[str, str]:
@@ -67,6 +68,8 @@ class Adapted:
 
     def converted(self) -> dict[str, int]:
         """``"float32 -> bfloat16"`` -> how many tensors, of those that are made of one and have another dtype."""
+        if not self._stages:
+            return {}
         pairs = ((self._before[s[0]].dtype, self.tensors[n].dtype) for n, s in self.sources.items() if len(s) == 1)
         return dict(Counter(f"{found} -> {made}" for found, made in pairs if found != made))
 
@@ -82,11 +85,13 @@ class Adapted:
                 stream = _made(adapter, stage, stream)
             yield from stream
 
-    def _sources(self) -> dict[str, tuple[str, ...]]:
+    @cached_property
+    def sources(self) -> Mapping[str, tuple[str, ...]]:
+        """Name after all adapters -> the names in the checkpoint that it is made of."""
         found: dict[str, tuple[str, ...]] = {name: (name,) for name in self._before}
         for _, stage in self._stages:
             found = {n: tuple(dict.fromkeys(s for of in m.sources for s in found[of])) for n, m in stage.items()}
-        return found
+        return {name: found[name] for name in self.tensors}
 
 
 def _planned(adapter: Adapter, tensors: Tensors, *, check: bool) -> dict[str, Made]:
@@ -168,7 +173,7 @@ def _called(adapter: Adapter, call: Callable[[Any], Any], given: Any, meta: Tens
     """Foreign code: what it raises is an error that names the adapter."""
     try:
         return call(given)
-    except (WeightReadersError, OSError, MemoryError, torch.OutOfMemoryError):
+    except (WeightReadersError, OSError, MemoryError, torch.cuda.OutOfMemoryError):
         raise
     except Exception as error:
         first = meta or next(iter(given.values()), None)

@@ -90,10 +90,10 @@ def _check_broadcast(config: LayeredConfig) -> None:
     broadcast = config.setting("enable_broadcast_weight_load")
     if broadcast is not None and broadcast.value:
         raise ConfigError(
-            f"{broadcast}: no rank reads for others here, this load is of one process",
+            f"{broadcast}: no rank reads for others in a load of one process",
             option="enable_broadcast_weight_load",
             source=broadcast.source,
-            fix="Leave it out, or say false",
+            fix="Say false, or load with open_distributed(…, how='broadcast')",
         )
 
 

@@ -47,7 +47,9 @@ def _fix(name: str, asked: Mapping[str, ReaderInfo], readers: Mapping[str, Reade
 
 def warn_of_engine_keys(engine: Mapping[str, Any] | None) -> None:
     """Warn of a key that nobody reads and that is close to one that a veto reads: it would be ignored otherwise."""
+    if not engine:
+        return
     known: Collection[str] = frozenset[str]().union(*(info.engine_keys for info in installed().values()))
-    for key in engine or ():
+    for key in engine:
         if isinstance(key, str) and key not in known and (close := closest(key, known, _CLOSE)):
             warnings.warn(f"engine: no reader reads the key {key!r}. Did you mean {close!r}?", stacklevel=3)

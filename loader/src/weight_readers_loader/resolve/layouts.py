@@ -8,7 +8,7 @@ said with its reason; what is left over twice is an error, never a guess.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from weight_readers.errors import BadIndexError, CheckpointError, CheckpointProblems
 from weight_readers_loader.resolve.choices import (
@@ -46,7 +46,7 @@ class Layout:
     ``unindexed`` are those of them that may hold weights of this model which the index does not know of;
     ``notices`` are the sentences a user should see. ``problems`` are files that belong here and cannot be used:
     it is empty unless the layout was resolved with ``keep_problems``. ``scheme`` is that of the paths, and ``place``
-    the settings of their store, in words.
+    the settings of their store, in words. ``listing`` shows what else lies there.
     """
 
     format: str
@@ -60,6 +60,7 @@ class Layout:
     problems: tuple[CheckpointError, ...] = ()
     scheme: str = "file"
     place: Mapping[str, str] = field(default_factory=dict)
+    listing: Listing | None = field(default=None, compare=False, repr=False)
 
     @property
     def paths(self) -> tuple[str, ...]:
@@ -87,7 +88,7 @@ def resolve_layout(
     CheckpointProblems where several files are wrong; ValueError for arguments out of range.
     """
     asked = Asked(variant=variant, format=use_format, rank=rank, world_size=world_size)
-    layout = _layout(located, asked)
+    layout = replace(_layout(located, asked), listing=located.listing)
     if not keep_problems:
         CheckpointProblems.raise_any(layout.problems, path=layout.index.path if layout.index else layout.root)
     return layout
