@@ -89,10 +89,12 @@ def test_a_gguf_file_is_the_same_from_s3_as_from_disk_and_copied_as_far_as_it_is
     assert {n: bits(t) for n, t in local.iter_weights()} == {n: bits(t) for n, t in stored.iter_weights()}
 
 
-def test_a_wrong_secret_is_access_denied(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "wrong")
-    with pytest.raises(UnreadableFileError, match="access denied"):
-        StreamerReader().read_meta(["s3://models/big/model-00001-of-00002.safetensors"])
+def test_keys_that_do_not_fit_are_told_apart(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    uri = "s3://models/big/model-00001-of-00002.safetensors"
+    for name, said in (("SECRET_ACCESS_KEY", "secret key does not fit"), ("ACCESS_KEY_ID", "does not know the access")):
+        monkeypatch.setenv(f"AWS_{name}", "wrong")
+        with pytest.raises(UnreadableFileError, match=said):
+            StreamerReader().read_meta([uri])
 
 
 def test_missing_objects_and_buckets_are_not_found(folder: Path) -> None:

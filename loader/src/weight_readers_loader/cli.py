@@ -7,6 +7,7 @@ Nothing here imports torch before a command needs it, so that ``--help`` and ``l
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -180,6 +181,7 @@ def fetch(reference: str, folder: str, overwrite: bool, as_json: bool, **given: 
 @click.option("--sha256", is_flag=True, help="First compare the contents with their digests.")
 @options.manifest
 @options.report
+@options.which_ranks
 @click.option("--progress/--no-progress", default=True, help="Show progress on standard error.")
 @options.as_json
 @click.pass_context
@@ -187,9 +189,11 @@ def fetch(reference: str, folder: str, overwrite: bool, as_json: bool, **given: 
 def load(context: click.Context, **given: Any) -> None:
     """Load REF through the reader that fits, touch every byte, and print the report.
 
-    --into and --then name a callable of an installed module, or of one in the current folder.
+    --into and --then name a callable of an installed module, or of one in the current folder. With --broadcast,
+    --partition or --slices it is one of several ranks: torchrun --nproc-per-node 2 --no-python weight-readers load ...
     """
     options.check_load(given)
+    how = options.how(given)
     config = flags.config_of(given)
     report_file = options.report_file(given.pop("report"))
     key_filter = options.key_filter(given.pop("patterns"))
@@ -201,19 +205,41 @@ def load(context: click.Context, **given: Any) -> None:
     into = options.imported(given.pop("into"), "--into")
     then = options.imported(given.pop("then"), "--then")
     as_json = given.pop("as_json")
+    given |= {"layout_arguments": {name: given.pop(name) for name in options.WHICH_FILES}, "key_filter": key_filter}
+    given |= {"config": config, "into": into, "on_file": note}
+    if how is not None:
+        _load_together(how, given, then, report_file, as_json)
+        return
     from weight_readers_loader.commands.load import load as command
 
-    filled, report = command(
-        layout_arguments={name: given.pop(name) for name in options.WHICH_FILES},
-        key_filter=key_filter,
-        config=config,
-        into=into,
-        on_file=note,
-        **given,
-    )
+    filled, report = command(**given)
     if report_file is not None:
         report_file.write(report.to_json())
     result = None if then is None else then(filled)
+    if as_json:
+        output.as_json(True, {"report": report.to_json(), "result": None if result is None else str(result)})
+        return
+    output.text(str(report))
+    if result is not None:
+        output.text(f"{'then:':<12}{result}")
+
+
+def _load_together(how: str, given: dict[str, Any], then: Any, report_file: Any, as_json: bool) -> None:
+    """One rank's part. What all ranks would say is said by the first."""
+    from weight_readers_loader.commands import together
+
+    given = {name: value for name, value in given.items() if name not in ("sha256", "manifest")}
+    try:
+        result, report = together.load(how=how, then=then, **given)
+    except Exception as failure:
+        if not together.speaks_of(failure):
+            time.sleep(1)  # a launcher ends all ranks when one does: the first is to say it before
+            sys.exit(1)
+        raise
+    if not together.is_first():
+        return
+    if report_file is not None:
+        report_file.write(report.to_json())
     if as_json:
         output.as_json(True, {"report": report.to_json(), "result": None if result is None else str(result)})
         return

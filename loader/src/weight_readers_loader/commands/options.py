@@ -62,6 +62,34 @@ def which_reader(command: F) -> F:
     return command
 
 
+HOW = ("broadcast", "partition", "slices")
+"""The parameters of `which_ranks`: how several ranks load together."""
+
+
+def which_ranks(command: F) -> F:
+    """What one of several ranks reads."""
+    for option in (
+        click.option("--broadcast", is_flag=True, help="One of several ranks: the first reads and sends to all."),
+        click.option("--partition", is_flag=True, help="One of several ranks: each reads a part, all get everything."),
+        click.option("--slices", is_flag=True, help="One of several ranks: each reads only the part it keeps."),
+    ):
+        command = option(command)
+    return command
+
+
+def how(given: dict[str, Any]) -> str | None:
+    """Takes the options of `which_ranks` out of ``given``. Raises UsageError for two of them and what excludes them."""
+    asked = [name for name in HOW if given.pop(name)]
+    if len(asked) > 1:
+        raise click.UsageError(f"--{asked[0]} and --{asked[1]} exclude each other")
+    for name in ("sha256", "manifest"):
+        if asked and given[name]:
+            raise click.UsageError(f"--{name} and --{asked[0]} exclude each other: run `weight-readers verify` before")
+    if asked and given["owned"] and (asked[0] != "slices" or given["into"] is None):
+        raise click.UsageError(f"--owned says nothing with --{asked[0]}: its tensors are owned in any case")
+    return asked[0] if asked else None
+
+
 def check_load(given: Mapping[str, Any]) -> None:
     """Refuse what excludes itself, before any file is looked at. Raises UsageError."""
     into, device = given["into"] is not None, given["device"] or ""

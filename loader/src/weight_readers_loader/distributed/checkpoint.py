@@ -13,6 +13,7 @@ from torch import nn
 from weight_readers import TensorMeta, TensorSlice
 from weight_readers_loader.arguments import device_of, flags, function, named_device
 from weight_readers_loader.checkpoint import Checkpoint
+from weight_readers_loader.config.arguments import configured
 from weight_readers_loader.distributed.load import Load
 from weight_readers_loader.distributed.opening import MIB, Settings, Talk, opened, telling
 from weight_readers_loader.distributed.operation import Operation
@@ -53,8 +54,9 @@ def open_distributed(
         function("on_file", on_file, "a file's path")
         talk = Talk(operation)
         arguments["on_file"] = telling(on_file, talk.working_on)
+        device = configured(arguments.get("config")).value("device")
         plan, checkpoint = opened(operation, team, reference, settings, arguments)
-    return DistributedCheckpoint(os.fspath(reference), team, settings, plan, checkpoint, talk)
+    return DistributedCheckpoint(os.fspath(reference), team, settings, plan, checkpoint, talk, device)
 
 
 def _is_number(value: object) -> bool:
@@ -76,6 +78,7 @@ class DistributedCheckpoint:
         plan: Plan,
         checkpoint: Checkpoint | None,
         talk: Talk,
+        device: str | None = None,
     ) -> None:
         self.reference = reference
         self.tensors: Mapping[str, TensorMeta] = plan.tensors
@@ -83,11 +86,12 @@ class DistributedCheckpoint:
         self.report: DistributedReport | None = None
         self._team, self._settings, self._checkpoint, self._talk = team, settings, checkpoint, talk
         self._loads = 0
+        self._device = device
 
     def state_dict(
         self,
         *,
-        device: str | torch.device = "cpu",
+        device: str | torch.device | None = None,
         key_filter: KeyFilter | None = None,
         slices: Mapping[str, TensorSlice] | None = None,
         resolve_aliases: bool = False,
@@ -95,6 +99,7 @@ class DistributedCheckpoint:
     ) -> dict[str, torch.Tensor]:
         """All wanted tensors by name on every rank; with ``how="slices"`` this rank's part of each.
 
+        device: by default that of ``config``, or else the host.
         slices: what this rank wants of each tensor, for ``how="slices"`` only. By default an equal part of the rows,
             as ``Shard(0)`` cuts; tensors without dimensions are whole on every rank. With ``slices`` given, tensors
             that are not in it are whole.
@@ -104,7 +109,7 @@ class DistributedCheckpoint:
             function("key_filter", key_filter, "a name that says whether the tensor is wanted")
             load = self._load(operation, show_progress)
             names = [name for name in self.tensors if key_filter is None or key_filter(name)]
-            tensors = load.tensors(names, device_of(device), slices)
+            tensors = load.tensors(names, device_of(device or self._device or "cpu"), slices)
             operation.meet()
             aliases = {n: s for n, s in self.aliases.items() if resolve_aliases and s in tensors}
             self.report = load.report(self.reference, aliases=aliases)
@@ -143,7 +148,8 @@ class DistributedCheckpoint:
                 cast=cast,
                 agreed=operation.meet,
             )
-            load.fill(placement, None if device is None else named_device(device), owned=owned)
+            named = self._device if device is None else device
+            load.fill(placement, None if named is None else named_device(named), owned=owned)
             self.report = load.report(self.reference, **placement.remarks())
         return self.report
 

@@ -85,9 +85,11 @@ class Operation:
         self._heart.file = file
 
     def progress(self, stats: ReadStats | None = None) -> None:
-        """Called while this rank reads: look after the others now and then."""
+        """Called while this rank reads: now and then it looks whether the others go on."""
         if time.monotonic() - self._checked > _LOOK:
             self.check()
+            if (gone := self._watch(self._watched()).gone()) is not None:
+                raise gone
 
     def check(self) -> None:
         """Raise what another rank failed with."""

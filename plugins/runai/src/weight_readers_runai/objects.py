@@ -132,7 +132,11 @@ class StoredObjects:
         self._refuse_fork()
         # One request per range of ours, which is what `guard` relies on.
         environment = {"RUNAI_STREAMER_CHUNK_BYTESIZE": str(_BLOCK_BYTES), **self._options.threads()}
-        return Streamer(environment | self._store.settings.native(), keep_environment=True)
+        settings = self._store.settings
+        streamer = Streamer(environment | settings.native(), keep_environment=True)
+        if (credentials := settings.credentials()) is not None:
+            streamer.use_credentials(credentials)
+        return streamer
 
     def failure(self, code: int | None, words: str, path: str, tensor: str) -> CheckpointError:
         uri = _uri(path)

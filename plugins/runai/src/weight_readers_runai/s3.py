@@ -55,7 +55,8 @@ class S3Store(Store):
         with closing(answer["Body"]) as body:
             total = self._require_range(uri, answer, offset, length)
             if state is not None:  # Not every store heeds If-Match.
-                state.require(ObjectState(total, str(answer.get("ETag", "")) or state.etag), uri)
+                known = state.nbytes if total is None else total
+                state.require(ObjectState(known, str(answer.get("ETag", "")) or state.etag), uri)
             return _whatever_comes(body, length)
 
     def require_here(self, uri: Uri) -> None:
@@ -83,13 +84,16 @@ class S3Store(Store):
             folders: list[Name] = [(each["Prefix"], None) for each in page.get("CommonPrefixes", ())]
             yield folders + [(each["Key"], int(each["Size"])) for each in page.get("Contents", ())]
 
-    def _require_range(self, uri: Uri, answer: dict[str, Any], offset: int, length: int) -> int:
-        """The size of the object. Raises CheckpointError for another range than the one asked for."""
+    def _require_range(self, uri: Uri, answer: dict[str, Any], offset: int, length: int) -> int | None:
+        """The size of the object, None where the answer does not tell.
+
+        Raises CheckpointError for another range than the one asked for.
+        """
         status = answer["ResponseMetadata"]["HTTPStatusCode"]
         span = str(answer.get("ContentRange", ""))
-        # Whoever says 200 may mean the whole object; rclone says it of ranges, too.
+        # Whoever says 200 may mean the whole object; rclone says it of ranges, too, with and without naming them.
         if status == 200 and offset == 0 and not span and answer.get("ContentLength") == length:
-            return length
+            return None
         start, _, total = span.partition("/")
         if status not in (200, 206) or start != f"bytes {offset}-{offset + length - 1}" or not total.isdecimal():
             expected = f"HTTP 206 bytes {offset}-{offset + length - 1}"

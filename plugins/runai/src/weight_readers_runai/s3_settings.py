@@ -8,6 +8,7 @@ import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 from urllib.parse import urlsplit
 
 from weight_readers_runai.settings import StoreSettings, checked_endpoint, first
@@ -41,6 +42,14 @@ class S3Settings(StoreSettings):
             _UNSIGNED: "1" if self.unsigned else "0",
         }
         return {name: value for name, value in values.items() if value is not None}
+
+    def credentials(self) -> Any:
+        """Place and region: the library makes more clients later on, when the variables are as before again."""
+        if not (self.endpoint or self.region):
+            return None
+        from runai_model_streamer.s3_utils.s3_utils import S3Credentials
+
+        return S3Credentials(region_name=self.region, endpoint=self.endpoint)
 
     def _said(self) -> dict[str, str]:
         return {

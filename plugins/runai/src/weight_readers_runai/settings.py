@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from weight_readers_runai.plugin import NAME
@@ -36,6 +36,10 @@ class StoreSettings(ABC):
     @abstractmethod
     def _said(self) -> dict[str, str]:
         """Each value in words."""
+
+    def credentials(self) -> Any:
+        """What a session of the native library is told besides: an object of its own, None for nothing."""
+        return None
 
     def effective(self) -> dict[str, str]:
         """For people: each value and where it comes from."""
