@@ -3,7 +3,12 @@
 
 from __future__ import annotations
 
+import os
+
 from hypothesis import HealthCheck, settings
+
+# No test asks the real Hub, by mistake or not; those about the Hub have a server of their own.
+os.environ["HF_HUB_OFFLINE"] = "1"
 
 # Machines are shared: how fast examples come says nothing about the code under test.
 settings.register_profile("shared-machine", suppress_health_check=[HealthCheck.too_slow], deadline=None)

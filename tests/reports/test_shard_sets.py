@@ -26,6 +26,7 @@ from weight_readers.errors import (
     UnreadableFileError,
     UnsafePathError,
 )
+from weight_readers_loader.resolve import resolve as resolve_anywhere
 from weight_readers_loader.resolve.formats import format_of
 from weight_readers_loader.resolve.layouts import Layout, resolve_layout
 from weight_readers_loader.resolve.references import locate, parse_reference
@@ -484,14 +485,15 @@ class TestB165AMistypedPathIsNoRepoId:
         assert resolve(text).paths == (f"{text}/model.safetensors",)
 
     @pytest.mark.parametrize("text", ["a/b", "Qwen/Qwen2.5-0.5B", "a/b:Q4_K_M", "a/b ", "hf://a/b@rev"])
-    def test_a_repo_id_is_recognised_and_refused_with_what_to_do(
+    def test_a_repo_id_that_is_nothing_here_leads_to_the_hub(
         self, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
-        error = refused(text)
-        assert isinstance(error, CheckpointNotFoundError)
-        assert "this version of the loader opens local paths only" in error.what
-        assert "hf download" in (error.fix or "")
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+        monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+        with pytest.raises(CheckpointNotFoundError) as caught:
+            resolve_anywhere(text)
+        assert "the cache holds no revision" in caught.value.what
 
     def test_a_blank_at_the_end_of_a_path_that_exists_is_pointed_out(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -37,6 +37,7 @@ DISTRIBUTION_OF = {"importlib_metadata": "importlib-metadata"}
 IMPORTED_LATE = {
     ("formats/files", "torch"),
     ("formats/safetensors", "torch"),
+    ("loader", "huggingface_hub"),
     ("plugins/gguf", "llvmlite"),
     ("plugins/gguf", "numba"),
     ("plugins/gguf", "triton"),

@@ -35,9 +35,9 @@ from weight_readers_loader.placement import Placement
 from weight_readers_loader.placing import Placing, merged
 from weight_readers_loader.preflight import Preflight, preflight
 from weight_readers_loader.progress import progress_bar
+from weight_readers_loader.remote import headers_of
 from weight_readers_loader.report import LoadReport
-from weight_readers_loader.resolve import Layout, resolve, scheme_of
-from weight_readers_loader.resolve.formats import format_by_name
+from weight_readers_loader.resolve import Layout, format_named_by, resolve, scheme_of
 from weight_readers_loader.side_files import SideFiles
 from weight_readers_loader.streams import Stream, Update, both, touched
 from weight_readers_loader.wanted import KeyFilter, Wanted
@@ -65,11 +65,14 @@ def open_checkpoint(
     environment: Environment | None = None,
     cache_dir: str | os.PathLike[str] | None = None,
     on_file: Callable[[str], None] | None = None,
+    show_progress: bool = False,
 ) -> Checkpoint:
     """Resolve ``reference``, check all its headers, and return a `Checkpoint` ready to be read.
 
-    reference: a folder, an index file, or a single weight file, here (``~`` is expanded) or in an object store
-        (``s3://bucket/folder``) that an installed reader lists.
+    reference: a folder, an index file, or a single weight file, here (``~`` is expanded), in an object store
+        (``s3://bucket/folder``) that an installed reader lists, or on the Hugging Face Hub (``owner/name``,
+        ``owner/name@revision``, ``owner/name:Q4_K_M``, ``hf://owner/name/path``): there what cannot be read is
+        refused first, and then the chosen files are downloaded into the cache of huggingface_hub.
     reader: ask for a reader by name; otherwise core's policy picks one for each operation.
     subfolder: the component of a model that has several in folders of their own, as diffusers saves pipelines.
     variant: ``fp16`` of ``model.fp16.safetensors``. Asked for and not there is an error.
@@ -95,12 +98,14 @@ def open_checkpoint(
     cache_dir: where copies of stored files go whose format no reader reads in their store (GGUF in S3), by default
         ``weight-readers`` below the user's cache folder. Headers and what is asked for are copied, and kept there.
     on_file: called with a file's path when its first tensor is handed out.
+    show_progress: bars of downloads, on a terminal.
 
     Raises `ConfigError` for an option that nobody has, is ill-typed or excludes another one, before any file is looked
     at; `CheckpointError` for whatever is wrong with the files (all problems at once, before any tensor is
     read), and core's selection errors where no reader fits.
     """
     _check_open(reader, strict, reader_options, environment, on_file)
+    flags(show_progress=show_progress)
     instance("adapters", adapters, Sequence, "a list of adapters")
     instance("engine", engine, Mapping, "a mapping of what the engine was asked for", or_none=True)
     layers = configured(
@@ -117,7 +122,7 @@ def open_checkpoint(
     warn_of_engine_keys(engine)
     wishes = asked(layers)
     choosing = partial(Chooser, **wishes, engine=engine, environment=environment)
-    if engine and (form := use_format or format_by_name(os.fspath(reference))):
+    if engine and (form := use_format or format_named_by(reference)):
         choosing(format=form, scheme=scheme_of(reference)).require()
     clock = Clock()
     with clock.phase("resolve"):
@@ -131,6 +136,7 @@ def open_checkpoint(
             world_size=world_size,
         )
     chooser = choosing(format=layout.format, scheme=layout.scheme)
+    layout = _brought(layout, chooser, show_progress)
     watch = Watch(layout.paths)
     with clock.phase("select"):
         first, selection = chooser.pick()
@@ -148,6 +154,16 @@ def open_checkpoint(
         layers,
         adapters=[*adapters, *configured_adapters(layers)],
     )
+
+
+def _brought(layout: Layout, chooser: Chooser, show_progress: bool) -> Layout:
+    """The layout on this machine. What would be refused afterwards is refused before anything is downloaded."""
+    if layout.remote is None:
+        return layout
+    chooser.require()
+    if layout.unindexed and chooser.explain().strict:
+        preflight(layout, headers_of(layout, chooser.pick()[0]), strict=True)
+    return layout.brought(show_progress=show_progress)
 
 
 def _check_open(reader: object, strict: object, options: object, environment: object, on_file: object) -> None:

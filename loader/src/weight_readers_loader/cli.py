@@ -130,7 +130,7 @@ def verify(reference: str, strict: bool, sha256: bool, manifest: str | None, as_
     from weight_readers_loader.commands.verify import verification
 
     result = verification(
-        lambda: _layout(reference, given, keep_problems=True),
+        lambda: _layout(reference, given, keep_problems=True).brought(show_progress=True),
         strict=strict or None,
         contents=sha256 or manifest is not None,
         manifest=manifest,

@@ -17,6 +17,7 @@ from typing import Protocol
 
 from weight_readers import BadIndexError, CheckpointError, DigestMismatchError, UnreadableFileError
 from weight_readers_loader.resolve import LayoutFile
+from weight_readers_loader.resolve.hub.cache import delete_both
 
 _CHUNK_BYTES = 8 << 20
 _SUM_LINE = re.compile(r"(?P<escaped>\\?)(?P<digest>[0-9a-fA-F]{64})[ \t]+\*?(?P<name>.+)")
@@ -120,7 +121,7 @@ def _compare(file: LayoutFile, expected: Digest, hash_of: Hash, on_bytes: Callab
             path=file.path,
             expected=f"{expected.algorithm} {expected.value} ({expected.source})",
             found=f"{expected.algorithm} {found}",
-            fix="Upload this object again" if "://" in file.path else "Delete this file and download it again",
+            fix=_fix(file.path),
         )
 
 
@@ -187,3 +188,9 @@ def _unusable(path: Path, expected: str, found: str | None = None) -> BadIndexEr
 
 def _refuse(path: Path, expected: str, found: str | None = None) -> dict[str, Digest]:
     raise _unusable(path, expected, found)
+
+
+def _fix(path: str) -> str:
+    if "://" in path:
+        return "Upload this object again"
+    return delete_both(path) or "Delete this file and download it again"

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from weight_readers import (
     CheckpointError,
@@ -12,11 +13,20 @@ from weight_readers import (
     DuplicateTensorError,
     FileMeta,
     PluginContractError,
+    ReaderInfo,
     TensorMeta,
-    WeightReader,
 )
 from weight_readers_loader.contract import kept_contract
 from weight_readers_loader.resolve import Layout
+
+
+class ReadsHeaders(Protocol):
+    """What is asked of a reader before anything is read: a `WeightReader`, or what reads its headers from afar."""
+
+    @property
+    def info(self) -> ReaderInfo: ...
+
+    def read_meta(self, files: Sequence[str]) -> CheckpointMeta: ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +39,7 @@ class Headers:
     problems: tuple[CheckpointError, ...] = field(default=(), compare=False)
 
 
-def read_headers(layout: Layout, reader: WeightReader) -> Headers:
+def read_headers(layout: Layout, reader: ReadsHeaders) -> Headers:
     """Read them all. Raises no `CheckpointError`: those are in ``problems``, with what could be listed beside."""
     if not layout.paths:
         return Headers(located={})
@@ -40,7 +50,7 @@ def read_headers(layout: Layout, reader: WeightReader) -> Headers:
     return together
 
 
-def names_in(path: str, reader: WeightReader) -> list[str]:
+def names_in(path: str, reader: ReadsHeaders) -> list[str]:
     """The tensors of a file that is not part of the checkpoint: it may be as broken as it likes."""
     try:
         return list(_meta(reader, [path]))
@@ -48,7 +58,7 @@ def names_in(path: str, reader: WeightReader) -> list[str]:
         return []
 
 
-def _read(groups: Sequence[tuple[str, ...]], reader: WeightReader) -> Headers:
+def _read(groups: Sequence[tuple[str, ...]], reader: ReadsHeaders) -> Headers:
     metas: list[CheckpointMeta] = []
     problems: list[CheckpointError] = []
     partial: list[TensorMeta] = []
@@ -66,7 +76,7 @@ def _read(groups: Sequence[tuple[str, ...]], reader: WeightReader) -> Headers:
     )
 
 
-def _meta(reader: WeightReader, paths: Sequence[str]) -> CheckpointMeta:
+def _meta(reader: ReadsHeaders, paths: Sequence[str]) -> CheckpointMeta:
     name = reader.info.name
     with kept_contract(name):
         meta = reader.read_meta(paths)

@@ -17,10 +17,10 @@ from weight_readers import (
     MissingShardError,
     MissingTensorError,
     TensorMeta,
-    WeightReader,
 )
-from weight_readers_loader.headers import Headers, names_in, read_headers
+from weight_readers_loader.headers import Headers, ReadsHeaders, names_in, read_headers
 from weight_readers_loader.resolve import Layout
+from weight_readers_loader.resolve.hub.cache import mended_in_cache
 from weight_readers_loader.resolve.index import Index
 from weight_readers_loader.wording import counted, some
 
@@ -58,7 +58,7 @@ def _stored_name(name: str, recorded: Mapping[str, str]) -> str:
     return name
 
 
-def preflight(layout: Layout, reader: WeightReader, *, strict: bool) -> Preflight:
+def preflight(layout: Layout, reader: ReadsHeaders, *, strict: bool) -> Preflight:
     """Read all headers. Raises the one problem, or `CheckpointProblems` with all of them.
 
     Problems that the layout kept are among them, and ``partial`` of the error lists every tensor that could be
@@ -97,7 +97,7 @@ def _not_yet_said(found: Iterable[CheckpointError], layout: Layout) -> list[Chec
 
 def _raise_any(problems: Iterable[CheckpointError], layout: Layout, headers: Headers) -> None:
     try:
-        CheckpointProblems.raise_any(problems, path=layout.root)
+        CheckpointProblems.raise_any(map(mended_in_cache, problems), path=layout.root)
     except CheckpointError as error:
         error.partial = tuple(tensor for held in headers.located.values() for tensor in held.values())
         raise

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from weight_readers.errors import CheckpointNotFoundError, UnreadableFileError
-from weight_readers_loader.resolve.references import locate, parse_reference
+from weight_readers_loader.resolve.references import leads_to_hub, locate, parse_reference
 
 
 @pytest.mark.parametrize(
@@ -50,21 +50,111 @@ def test_a_text_that_can_be_no_repo_id_is_local_and_says_why(text: str, reason: 
 )
 def test_a_repo_id_is_taken_apart(text: str, parts: tuple[str | None, ...]) -> None:
     parsed = parse_reference(text)
-    assert (parsed.kind, parsed.repo, parsed.revision, parsed.selector) == ("repo", *parts)
+    assert parsed.hub is not None
+    assert (parsed.kind, parsed.hub.repo, parsed.hub.revision, parsed.hub.selector) == ("repo", *parts)
     assert text == parsed.text
 
 
-@pytest.mark.parametrize("scheme", ["hf", "s3", "gs", "az", "http", "https"])
+@pytest.mark.parametrize(
+    ("text", "parts"),
+    [
+        ("hf://a/b", ("a/b", None, None, None)),
+        ("hf://models/a/b", ("a/b", None, None, None)),
+        ("HF://a/b@rev:Q8_0", ("a/b", "rev", None, "Q8_0")),
+        ("hf://a/b/", ("a/b", None, None, None)),
+        ("hf://a/b/transformer", ("a/b", None, "transformer", None)),
+        ("hf://a/b@v1/sub/model.safetensors", ("a/b", "v1", "sub/model.safetensors", None)),
+        ("hf://a/b@refs/pr/7/sub", ("a/b", "refs/pr/7", "sub", None)),
+        ("hf://a/b@feature%2Fx/sub:Q4_0", ("a/b", "feature/x", "sub", "Q4_0")),
+        ("a/b/c.gguf", ("a/b", None, "c.gguf", None)),
+        ("a/b@v1/sub/c-00001-of-00002.GGUF", ("a/b", "v1", "sub/c-00001-of-00002.GGUF", None)),
+        ("a/b@refs/pr/7/c.gguf", ("a/b", "refs/pr/7", "c.gguf", None)),
+    ],
+)
+def test_what_lies_in_a_repository_is_taken_apart(text: str, parts: tuple[str | None, ...]) -> None:
+    hub = parse_reference(text).hub
+    assert hub is not None
+    assert (hub.repo, hub.revision, hub.inner, hub.selector) == parts
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "hf://",
+        "hf://a",
+        "hf://datasets/a/b",
+        "hf://a/b/../../c",
+        "hf://a--b/c",
+        "hf://a/b.git",
+        "hf://a/b@/c",
+        "hf://-a/b",
+        f"hf://a/{'b' * 100}",
+    ],
+)
+def test_an_hf_url_that_names_no_model_is_refused_without_a_request(text: str) -> None:
+    with pytest.raises(CheckpointNotFoundError, match="names no model on the Hub"):
+        parse_reference(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "form"),
+    [
+        ("a/b", None),
+        ("a/b:Q4_K_M", "gguf"),
+        ("hf://a/b/x.safetensors", "safetensors"),
+        ("a/b/x.gguf", "gguf"),
+        ("x.bin", "pt"),
+        ("s3://a/x.gguf", "gguf"),
+    ],
+)
+def test_a_text_may_tell_the_format(text: str, form: str | None) -> None:
+    assert form == parse_reference(text).names_format
+
+
+def test_a_path_object_has_no_selector() -> None:
+    assert parse_reference(Path("models:Q4_0")).selector is None
+
+
+@pytest.mark.parametrize(
+    ("text", "asked"),
+    [("a/b", True), ("hf://here/b", True), ("here/b", False), ("here/b/c.gguf", False), ("a/b/c", False)],
+)
+def test_the_hub_is_asked_for_what_is_nothing_here(
+    text: str, asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    assert asked == leads_to_hub(parse_reference(text))
+
+
+@pytest.mark.parametrize("typed", ["own/model", "own/model:Q4_0"])
+def test_a_local_folder_wins_over_a_repository_of_its_name(
+    typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own" / "model").mkdir(parents=True)
+    assert not leads_to_hub(parse_reference(typed))
+    assert locate(parse_reference(typed)).path == "own/model"
+
+
+def test_a_path_below_a_folder_that_is_here_is_a_path_and_the_message_says_how_to_ask_the_hub(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "models" / "llama").mkdir(parents=True)
+    with pytest.raises(
+        CheckpointNotFoundError, match="not tried on the Hub because there is a folder 'models'"
+    ) as caught:
+        locate(parse_reference("models/lama"))
+    assert caught.value.fix == "Did you mean 'models/llama'? For the Hub write hf://models/lama."
+
+
+@pytest.mark.parametrize("scheme", ["http", "https", "ftp"])
 def test_a_url_is_refused_with_what_to_do(scheme: str) -> None:
-    with pytest.raises(CheckpointNotFoundError, match="opens local paths only") as caught:
+    with pytest.raises(CheckpointNotFoundError, match=f"no {scheme}:// URL is opened") as caught:
         locate(parse_reference(f"{scheme}://a/b"))
     assert f"{scheme}://a/b" == caught.value.path
     assert (caught.value.fix or "").startswith("Download it first")
-
-
-def test_an_hf_url_keeps_its_repo_and_revision() -> None:
-    parsed = parse_reference("hf://a/b@rev:Q8_0")
-    assert (parsed.scheme, parsed.repo, parsed.revision, parsed.selector) == ("hf", "a/b", "rev", "Q8_0")
 
 
 @pytest.mark.parametrize(("text", "what"), [("", "empty"), (" \t\n", "empty"), ("a\0b", "NUL")])

@@ -22,6 +22,7 @@ from weight_readers_loader.config.adapting import configured_adapters
 from weight_readers_loader.config.asked import asked
 from weight_readers_loader.config.names import check_reader_options
 from weight_readers_loader.preflight import preflight
+from weight_readers_loader.remote import HEADER_FIRST, headers_of
 from weight_readers_loader.resolve import Layout
 from weight_readers_loader.wanted import Wanted
 from weight_readers_loader.wording import counted
@@ -39,7 +40,8 @@ class Explained:
     def lines(self, reference: str) -> list[str]:
         files = counted(len(self.layout.files), "file")
         lines = [f"{reference}: {self.layout.format}, {files}", self.selection.explain()]
-        lines += [f"  {self.layout.scheme} {name}: {value}" for name, value in self.layout.place.items()]
+        scheme = "" if self.layout.scheme == "file" else f"{self.layout.scheme} "
+        lines += [f"  {scheme}{name}: {value}" for name, value in self.layout.place.items()]
         if self.cache is not None:
             lines.append(f"  copies of what is read go to {self.cache}")
         lines += [f"  option {setting}" for setting in self.config.settings()]
@@ -107,13 +109,19 @@ def _needs(
     chooser: Chooser,
 ) -> tuple[Mapping[str, Any], str | None]:
     """What the headers ask of a reader; less where they cannot be read, and then why."""
+    if layout.remote is not None and layout.format not in HEADER_FIRST:
+        return _without_headers(key_filter), f"the headers of {layout.format} files are read after the download"
     try:
         reader, _ = chooser.pick()
-        checked = preflight(layout, reader, strict=False)
+        checked = preflight(layout, headers_of(layout, reader), strict=False)
     except (CheckpointError, NoSuitableReaderError) as error:
-        wanted = Wanted(tensors={}, whole=key_filter is None)
-        needs = {name: value for name, value in wanted.needs().items() if name != "bytes_wanted"}
+        needs = _without_headers(key_filter)
         return needs, None if isinstance(error, NoSuitableReaderError) else f"a load would end with: {error}"
     Adapted(adapters, checked.tensors, check=True)
     wanted = Wanted.of(checked.tensors, key_filter, restricted=checked.restricted)
     return wanted.only(Adapted(adapters, wanted.tensors).needs).needs(), None
+
+
+def _without_headers(key_filter: Callable[[str], bool] | None) -> Mapping[str, Any]:
+    wanted = Wanted(tensors={}, whole=key_filter is None)
+    return {name: value for name, value in wanted.needs().items() if name != "bytes_wanted"}

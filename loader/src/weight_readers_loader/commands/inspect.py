@@ -10,6 +10,7 @@ from typing import Any
 from weight_readers import CheckpointError, FileMeta, TensorMeta
 from weight_readers_loader.chooser import Chooser
 from weight_readers_loader.preflight import preflight
+from weight_readers_loader.remote import headers_of
 from weight_readers_loader.resolve import Layout
 
 
@@ -49,7 +50,7 @@ def inspect(layout: Layout, *, cache_dir: str | None = None) -> Inspected:
     """List the tensors of a layout. Raises only where no reader fits; what is wrong with the files is in ``error``."""
     reader, _ = Chooser(format=layout.format, scheme=layout.scheme, cache_dir=cache_dir).pick()
     try:
-        checked = preflight(layout, reader, strict=False)
+        checked = preflight(layout, headers_of(layout, reader), strict=False)
     except CheckpointError as error:
         return Inspected(layout=layout, tensors=error.partial, notices=layout.notices, error=error)
     return Inspected(

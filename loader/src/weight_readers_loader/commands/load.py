@@ -31,7 +31,7 @@ def load(
     on_file: Callable[[str], None],
 ) -> tuple[Any, LoadReport]:
     """What was filled (the state dict, or what ``into`` returned) and the report."""
-    checkpoint = open_checkpoint(reference, config=config, on_file=on_file, **layout_arguments)
+    checkpoint = open_checkpoint(reference, config=config, on_file=on_file, show_progress=progress, **layout_arguments)
     if sha256 or manifest is not None:
         _verify(checkpoint, manifest)
     if key_filter is not None and not any(map(key_filter, checkpoint.tensors)):

@@ -151,12 +151,14 @@ def choose_families(listing: Listing, families: Sequence[Family]) -> list[Family
 
 
 def _ambiguous(listing: Listing, what: str, items: Sequence[Item]) -> AmbiguousCheckpointError:
+    quantized = all(item.format == "gguf" for item in items)
+    choose = "Give the file that is meant, or its quantization behind the reference (REF:Q4_K_M)."
     return AmbiguousCheckpointError(
         what,
         path=listing.root,
         expected="one",
         found=some([item.title for item in items]),
-        fix="Give the file that is meant, or move the others out of the folder.",
+        fix=choose if quantized else "Give the file that is meant, or move the others out of the folder.",
     )
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import islice
 
 from weight_readers.errors import CheckpointError, CheckpointNotFoundError, UnsafePathError
@@ -35,7 +36,7 @@ def within(located: Located, subfolder: str | None) -> Located:
     listing = located.listing.below(subfolder) if located.name is None else None
     if listing is None:
         raise _no_such(located, subfolder)
-    return Located(reference=located.reference, path=listing.root, listing=listing)
+    return replace(located, path=listing.root, listing=listing)
 
 
 def components(listing: Listing) -> list[str]:

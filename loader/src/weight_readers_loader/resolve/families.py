@@ -51,10 +51,15 @@ _LEFTOVERS = (
     (re.compile(r"(training_args|trainer_state|(rng|random)_states?)([._-]?[0-9]+)*"), "state of a training run"),
     (re.compile(r".*_optim_states"), "state of a training run"),
     (re.compile(r"openvino_.*"), "weights of an OpenVINO graph"),
+    (
+        re.compile(r"(?!.*[._-]i?q[0-9])(imatrix([._-].+)?|.+[._-]imatrix)", re.IGNORECASE),
+        "an importance matrix, which is no weights",
+    ),
 )
 _SECONDARY = (
     (re.compile(r"consolidated([._-].*)?"), "a second copy under its publisher's own names"),
     (re.compile(r"adapter_model|adapters|pytorch_lora_weights"), "an adapter, not the weights of the model"),
+    (re.compile(r"(.+[._-])?mmproj([._-].+)?", re.IGNORECASE), "a projector of images, not the model that it serves"),
 )
 
 ADAPTER_TIER = 2

@@ -7,8 +7,9 @@ said with its reason; what is left over twice is an error, never a guess.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Protocol
 
 from weight_readers.errors import BadIndexError, CheckpointError, CheckpointProblems
 from weight_readers_loader.resolve.choices import (
@@ -32,10 +33,23 @@ from weight_readers_loader.resolve.index import Index, read_index
 from weight_readers_loader.resolve.leftovers import gaps, left_out, notices, of_other_upload
 from weight_readers_loader.resolve.listing import LayoutFile, Listing
 from weight_readers_loader.resolve.references import Located
+from weight_readers_loader.resolve.selectors import of_selector
 from weight_readers_loader.resolve.usable import readable_files, sorted_out, usable_files
 from weight_readers_loader.wording import some
 
-__all__ = ["Layout", "LayoutFile", "resolve_layout"]
+__all__ = ["Layout", "LayoutFile", "LayoutOf", "Remote", "resolve_layout"]
+
+
+class Remote(Protocol):
+    """Where the files of a layout are, as long as they are not on this machine."""
+
+    def read_range(self, path: str, begin: int, end: int) -> bytes:
+        """The bytes ``begin:end`` of a file of the layout. Raises CheckpointError."""
+        ...
+
+    def bring(self, layout: Layout, *, show_progress: bool = False) -> Layout:
+        """The layout with its files on this machine. Raises CheckpointError."""
+        ...
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +59,9 @@ class Layout:
     ``left_out`` holds ``(name, reason)`` for every weight file and index that lies there and is not read;
     ``unindexed`` are those of them that may hold weights of this model which the index does not know of;
     ``notices`` are the sentences a user should see. ``problems`` are files that belong here and cannot be used:
-    it is empty unless the layout was resolved with ``keep_problems``. ``scheme`` is that of the paths, and ``place``
-    the settings of their store, in words. ``listing`` shows what else lies there.
+    it is empty unless the layout was resolved with ``keep_problems``. ``scheme`` is that of the paths that a reader
+    takes, and ``place`` the settings of their store, in words. ``remote`` is set while the files have yet to be
+    downloaded: ``brought()`` is the layout that a reader can take. ``listing`` shows what else lies there.
     """
 
     format: str
@@ -61,11 +76,20 @@ class Layout:
     scheme: str = "file"
     place: Mapping[str, str] = field(default_factory=dict)
     listing: Listing | None = field(default=None, compare=False, repr=False)
+    remote: Remote | None = None
+
+    def brought(self, *, show_progress: bool = False) -> Layout:
+        """The same layout with its files on this machine, or where a reader reads them. Raises CheckpointError."""
+        return self if self.remote is None else self.remote.bring(self, show_progress=show_progress)
 
     @property
     def paths(self) -> tuple[str, ...]:
         """The paths of ``files``, as readers take them."""
         return tuple(file.path for file in self.files)
+
+
+LayoutOf = Callable[[str, Listing], Layout]
+"""From the root of a place, as messages name it, and its listing to the layout that was asked for."""
 
 
 def resolve_layout(
@@ -88,7 +112,8 @@ def resolve_layout(
     CheckpointProblems where several files are wrong; ValueError for arguments out of range.
     """
     asked = Asked(variant=variant, format=use_format, rank=rank, world_size=world_size)
-    layout = replace(_layout(located, asked), listing=located.listing)
+    layout = _layout(located, asked)
+    layout = layout if layout.listing else replace(layout, listing=located.listing)
     if not keep_problems:
         CheckpointProblems.raise_any(layout.problems, path=layout.index.path if layout.index else layout.root)
     return layout
@@ -96,6 +121,10 @@ def resolve_layout(
 
 def _layout(located: Located, asked: Asked) -> Layout:
     listing = located.listing
+    if located.selector is not None:
+        chosen = of_selector(listing, located.selector, asked)
+        layout = _of_families(chosen.listing, chosen.seen, [chosen.family], asked)
+        return replace(layout, listing=chosen.listing)
     if located.name is None:
         return _of_folder(listing, asked)
     index = parse_index_name(located.name, variant=asked.variant)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the user typed, and the place it means.
 
-`parse_reference` judges the text alone; `locate` looks at the disk. Only local paths are opened: the other shapes
-are recognised so that their refusal can say what they are.
+`parse_reference` judges the text alone; `locate` looks at the disk. What leads to the Hub or to an object store is
+recognised here and opened elsewhere (`hub`, `stores`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from typing import Literal
 from weight_readers.errors import CheckpointNotFoundError, UnreadableFileError
 from weight_readers_loader.arguments import short
 from weight_readers_loader.resolve.formats import format_by_name
+from weight_readers_loader.resolve.hub.names import SELECTOR, HubName, parse_short_name, parse_url
 from weight_readers_loader.resolve.listing import NAME_LIMIT, FolderListing, Listing, kind_of, natural_key
 
-__all__ = ["Located", "Reference", "locate", "parse_reference"]
+__all__ = ["Located", "Reference", "leads_to_hub", "locate", "parse_reference"]
 
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*)://(?P<rest>.*)", re.DOTALL)
-_REPO = re.compile(r"(?P<repo>[\w.-]+/[\w.-]+)(?:@(?P<revision>[\w.-]+(?:/[\w.-]+)*))?(?::(?P<selector>[\w.-]+))?")
+_SELECTED = re.compile(rf"(?P<path>.+):(?P<selector>{SELECTOR})", re.DOTALL)
+_HF = "Write hf://owner/name[@revision][/path][:quantization]."
 _GIVE = "Give a folder, an index file (*.safetensors.index.json), or a weight file."
 
 
@@ -30,31 +32,38 @@ _GIVE = "Give a folder, an index file (*.safetensors.index.json), or a weight fi
 class Reference:
     """A reference taken apart. ``text`` is what was typed, ``path`` the local path it may be.
 
-    ``kind`` is ``"local"`` (and ``reason`` says why it can be nothing else), ``"repo"`` (``repo``, ``revision`` and
-    ``selector`` of ``owner/name@revision:selector``; a local path of that text wins), or ``"url"`` (``scheme``).
+    ``kind`` is ``"local"`` (and ``reason`` says why it can be nothing else), ``"repo"`` (a local path of that text
+    wins), or ``"url"`` (``scheme``). ``hub`` is set where it names a repository, or something in one; ``selector`` is
+    what follows the last colon, where that may be a quantization.
     """
 
     text: str
     kind: Literal["local", "repo", "url"]
     path: str
     reason: str | None = None
-    repo: str | None = None
-    revision: str | None = None
+    hub: HubName | None = None
     selector: str | None = None
     scheme: str | None = None
+
+    @property
+    def names_format(self) -> str | None:
+        """The format that the text alone tells: by a suffix, or by a selector, which chooses among GGUF files."""
+        by_name = format_by_name(self.hub.inner or "" if self.hub else self.text.strip())
+        return "gguf" if by_name is None and self.selector and self.hub else by_name
 
 
 @dataclass(frozen=True, kw_only=True)
 class Located:
     """A place that is there: ``listing`` shows it, and ``name`` is the one file that was meant, None for all.
 
-    ``path`` is the place as the user named it: no link is resolved.
+    ``path`` is the place as the user named it: no link is resolved. ``selector`` chooses one model of the place.
     """
 
     reference: Reference
     path: str
     listing: Listing
     name: str | None = None
+    selector: str | None = None
 
 
 def parse_reference(text: str | os.PathLike[str]) -> Reference:
@@ -69,7 +78,7 @@ def parse_reference(text: str | os.PathLike[str]) -> Reference:
         raise CheckpointNotFoundError(f"the reference {fault}", path=short(ascii(path)), fix=_GIVE)
     if not isinstance(text, str):
         return Reference(text=path, kind="local", path=path, reason="it was given as a path object")
-    return _parse_url(path) or _parse_repo(path) or Reference(text=path, kind="local", path=path, reason=_why(path))
+    return _parse_url(path) or _parse_repo(path) or _parse_local(path)
 
 
 def _fault(path: str) -> str | None:
@@ -92,20 +101,30 @@ def _parse_url(text: str) -> Reference | None:
     if match is None:
         return None
     scheme = match["scheme"].lower()
-    repo = _REPO.fullmatch(match["rest"]) if scheme == "hf" else None
-    return Reference(text=text, kind="url", path=text, scheme=scheme, **(repo.groupdict() if repo else {}))
+    if scheme != "hf":
+        return Reference(text=text, kind="url", path=text, scheme=scheme, selector=_selector(text.strip()))
+    found = parse_url(match["rest"])
+    if isinstance(found, str):
+        raise CheckpointNotFoundError(f"the reference names no model on the Hub: {found}", path=short(text), fix=_HF)
+    return Reference(text=text, kind="url", path=text, scheme=scheme, hub=found, selector=found.selector)
 
 
 def _parse_repo(text: str) -> Reference | None:
     words = text.strip()
-    match = _REPO.fullmatch(words)
-    if _why_local_only(words) is not None or match is None:
+    found = parse_short_name(words)
+    if found is None or (found.inner is None and _why_local_only(words) is not None) or words[0] in "/.~":
         return None
-    return Reference(text=text, kind="repo", path=text, **match.groupdict())
+    return Reference(text=text, kind="repo", path=text, hub=found, selector=found.selector)
 
 
-def _why(text: str) -> str:
-    return _why_local_only(text.strip()) or "it does not have the form owner/name"
+def _parse_local(text: str) -> Reference:
+    reason = _why_local_only(text.strip()) or "it does not have the form owner/name"
+    return Reference(text=text, kind="local", path=text, reason=reason, selector=_selector(text))
+
+
+def _selector(text: str) -> str | None:
+    match = _SELECTED.fullmatch(text)
+    return match["selector"] if match else None
 
 
 def _why_local_only(text: str) -> str | None:
@@ -130,6 +149,8 @@ def locate(reference: Reference) -> Located:
     """
     if reference.kind == "url":
         raise _remote(reference)
+    if (selected := _folder_of_selector(reference)) is not None:
+        return selected
     path = os.path.expanduser(reference.path)
     mode = _mode(path, reference)
     if stat.S_ISDIR(mode):
@@ -138,6 +159,36 @@ def locate(reference: Reference) -> Located:
         raise UnreadableFileError("not a file or folder", path=path, found=kind, fix=_GIVE)
     folder, name = os.path.split(path)
     return Located(reference=reference, path=path, listing=FolderListing(folder), name=name)
+
+
+def leads_to_hub(reference: Reference) -> bool:
+    """Whether the Hub is to be asked: for ``hf://``, and for what may be a repository and is nothing here.
+
+    Where its first part is a folder here, a text is taken for a path that was mistyped: no request leaves for it.
+    """
+    if reference.kind != "repo":
+        return reference.scheme == "hf"
+    return not (_is_here(reference.path) or _folder_of_selector(reference) or _first_folder(reference))
+
+
+def _is_here(path: str) -> bool:
+    return any(os.path.lexists(text) or os.path.lexists(text.rstrip("/")) for text in (path, path.strip()))
+
+
+def _first_folder(reference: Reference) -> str | None:
+    first = reference.path.strip().partition("/")[0]
+    return first if reference.hub is not None and os.path.isdir(first) else None
+
+
+def _folder_of_selector(reference: Reference) -> Located | None:
+    """The folder before the selector. A path of the whole text wins, and a path object has no selector."""
+    path = os.path.expanduser(reference.path)
+    if reference.selector is None or os.path.lexists(path):
+        return None
+    folder = path.strip().removesuffix(f":{reference.selector}")
+    if not os.path.isdir(folder):
+        return None
+    return Located(reference=reference, path=folder, listing=FolderListing(folder), selector=reference.selector)
 
 
 def _mode(path: str, reference: Reference) -> int:
@@ -152,14 +203,12 @@ def _mode(path: str, reference: Reference) -> int:
 
 
 def _remote(reference: Reference) -> CheckpointNotFoundError:
-    what = "Hub reference" if reference.scheme == "hf" else f"{reference.scheme}:// URL"
-    command = f"hf download {reference.repo or 'OWNER/NAME'} --local-dir DIR" if reference.scheme == "hf" else None
     return CheckpointNotFoundError(
-        f"this version of the loader opens local paths only, and the reference is a {what}",
+        f"no {reference.scheme}:// URL is opened",
         path=reference.text,
-        expected="a local folder or file",
+        expected="a local path, owner/name of a Hub repository, hf://, s3://, gs:// or az://",
         found=f"{reference.scheme}://",
-        fix="Download it first" + (f" ({command})" if command else "") + ", then give the folder.",
+        fix="Download it first, then give the folder.",
     )
 
 
@@ -169,15 +218,13 @@ def _not_found(path: str, reference: Reference) -> CheckpointNotFoundError:
         return CheckpointNotFoundError(what, path=path, found=found, fix="Download the file again.")
     meant = _meant(path)
     hint = f"Did you mean {meant!r}?" if meant else None
-    if reference.kind == "local":
-        what = f"no such file or folder; not tried on the Hub because {reference.reason}"
-        return CheckpointNotFoundError(what, path=path, fix=hint or _GIVE)
-    download = f"A Hub repository is downloaded first (hf download {reference.repo or path.strip()} --local-dir DIR)"
-    return CheckpointNotFoundError(
-        "no such file or folder; it may name a Hub repository, and this version of the loader opens local paths only",
-        path=path,
-        fix=(f"{hint} " if hint else "") + f"{download}, then its folder is given.",
-    )
+    if (first := _first_folder(reference)) is not None:
+        reason, fix = f"there is a folder {first!r} here", f"For the Hub write hf://{path.strip()}."
+        hint = f"{hint} {fix}" if hint else fix
+    else:
+        reason = reference.reason or "a path was meant"
+    what = f"no such file or folder; not tried on the Hub because {reason}"
+    return CheckpointNotFoundError(what, path=path, fix=hint or _GIVE)
 
 
 def _meant(path: str) -> str | None:

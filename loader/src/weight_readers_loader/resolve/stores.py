@@ -53,6 +53,11 @@ def locate_stored(reference: Reference, options: Mapping[str, Any]) -> tuple[Loc
         return Located(reference=reference, path=text, listing=inside), place
     if may_be_object and beside.entry(name) is not None:
         return Located(reference=reference, path=text, listing=beside, name=name), place
+    if reference.selector is not None:
+        path = text.removesuffix(f":{reference.selector}")
+        before = StoreListing(lister, path)
+        if before.names() or before.folders():
+            return Located(reference=reference, path=path, listing=before, selector=reference.selector), place
     raise _nothing_there(text, beside if folder.count("/") >= 2 else None, name)
 
 

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Public reports about the Hub's cache and offline use, each with the smallest input that shows it."""
+
+from __future__ import annotations
+
+import os
+import socket
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from support.hub_models import quantized_repository, sharded, write_cache
+from support.hub_server import commit_of, only_loopback
+
+from weight_readers import (
+    AmbiguousCheckpointError,
+    CheckpointError,
+    CheckpointNotFoundError,
+    MissingShardError,
+    TruncatedFileError,
+)
+from weight_readers_loader import open_checkpoint
+
+FIRST, SECOND, THIRD = commit_of(1), commit_of(2), commit_of(3)
+
+
+@pytest.fixture
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The cache of a process that is offline, and in which no socket can be opened."""
+
+    def refuse(*arguments: Any, **keywords: Any) -> NoReturn:
+        raise AssertionError("a socket was opened")
+
+    monkeypatch.setattr(socket, "socket", refuse)
+    monkeypatch.chdir(tmp_path)
+    only_loopback(monkeypatch, "http://127.0.0.1:9", str(tmp_path / "cache"), offline=True)
+    return tmp_path / "cache"
+
+
+def refused(reference: str) -> CheckpointError:
+    with pytest.raises(CheckpointError) as caught:
+        open_checkpoint(reference)
+    return caught.value
+
+
+class TestB156OfflineAPartIsNotTheWhole:
+    @pytest.mark.parametrize("dangling", [True, False])
+    def test_what_is_missing_is_named_with_the_word_offline(self, cache: Path, tmp_path: Path, dangling: bool) -> None:
+        folder = write_cache(cache, "own/m", FIRST, sharded(tmp_path / "m"))
+        link = folder / "model-00002-of-00002.safetensors"
+        blob = link.resolve()
+        (blob if dangling else link).unlink()
+        (blob.parent / f"{blob.name}.incomplete").write_bytes(b"half")
+        error = refused("own/m")
+        assert isinstance(error, MissingShardError)
+        assert str(link) == error.path
+        assert "HF_HUB_OFFLINE is set" in str(error)
+        assert "1 unfinished download" in str(error)
+
+
+class TestB158AWholeModelThatMainDoesNotLeadTo:
+    def test_the_only_whole_snapshot_is_read_and_said(self, cache: Path, tmp_path: Path) -> None:
+        write_cache(cache, "own/m", FIRST, sharded(tmp_path / "m"))
+        write_cache(cache, "own/m", SECOND, {"config.json": b"{}"})
+        checkpoint = open_checkpoint("own/m")
+        assert sorted(checkpoint.state_dict()) == ["t1", "t2"]
+        (notice,) = [each for each in checkpoint.notices if "own/m" in each]
+        assert f"the cached commit of main, {SECOND}, is not whole; commit {FIRST} is, and is read" in notice
+
+    def test_without_a_ref_it_is_read_too(self, cache: Path, tmp_path: Path) -> None:
+        write_cache(cache, "own/m", FIRST, sharded(tmp_path / "m"), ref=None)
+        assert sorted(open_checkpoint("own/m").state_dict()) == ["t1", "t2"]
+
+    def test_several_are_refused_with_the_list(self, cache: Path, tmp_path: Path) -> None:
+        for commit in (FIRST, THIRD):
+            write_cache(cache, "own/m", commit, sharded(tmp_path / commit), ref=None)
+        error = refused("own/m")
+        assert isinstance(error, AmbiguousCheckpointError)
+        assert f"{FIRST}, {THIRD}" == error.found
+        assert f"own/m@{FIRST}" in (error.fix or "")
+
+    def test_a_revision_that_was_asked_for_is_never_swapped(self, cache: Path, tmp_path: Path) -> None:
+        write_cache(cache, "own/m", FIRST, sharded(tmp_path / "m"))
+        write_cache(cache, "own/m", SECOND, {"config.json": b"{}"}, ref="v2")
+        assert isinstance(refused("own/m@v2"), CheckpointNotFoundError)
+        error = refused("own/m@v3")
+        assert "main, v2" in str(error.found)
+
+    def test_a_ref_may_end_in_a_line_break(self, cache: Path, tmp_path: Path) -> None:
+        write_cache(cache, "own/m", FIRST, sharded(tmp_path / "m"))
+        (cache / "models--own--m" / "refs" / "main").write_text(f"{FIRST}\n")
+        checkpoint = open_checkpoint("own/m")
+        assert checkpoint.layout.place["commit"] == FIRST
+        assert checkpoint.notices == ()
+
+    @pytest.mark.parametrize("revision", ["refs/../../../snapshots", "..", "../../x"])
+    def test_a_revision_leads_nowhere_else(self, cache: Path, tmp_path: Path, revision: str) -> None:
+        write_cache(cache, "own/m", FIRST, sharded(tmp_path / "m"))
+        assert isinstance(refused(f"own/m@{revision}"), CheckpointNotFoundError)
+
+
+@pytest.mark.parametrize("offline", [True, False])
+def test_b159_a_truncated_blob_is_named_with_its_link_and_what_to_delete(
+    cache: Path, tmp_path: Path, offline: bool
+) -> None:
+    folder = write_cache(cache, "own/m", FIRST, sharded(tmp_path / "m"))
+    link = folder / "model-00001-of-00002.safetensors"
+    blob = link.resolve()
+    os.truncate(blob, blob.stat().st_size - 1)
+    error = refused("own/m" if offline else str(folder))
+    assert isinstance(error, TruncatedFileError)
+    assert str(link) == error.path
+    assert f"rm {link} {blob}" in (error.fix or "")
+
+
+class TestB171OfflineNoSocketIsOpened:
+    @pytest.mark.parametrize("reference", ["own/m", f"own/m@{FIRST}", "own/m@main", "hf://own/m"])
+    def test_a_cached_repository_is_loaded(self, cache: Path, tmp_path: Path, reference: str) -> None:
+        write_cache(cache, "own/m", FIRST, sharded(tmp_path / "m"))
+        assert sorted(open_checkpoint(reference).state_dict()) == ["t1", "t2"]
+
+    @pytest.mark.parametrize(
+        ("reference", "tensors"),
+        [("own/q:Q8_0", ["w0"]), ("own/q:bf16", ["w0", "w1"]), ("own/q/tiny.q8_0.gguf", ["w0"])],
+    )
+    def test_a_cached_quantization_is_found(self, cache: Path, reference: str, tensors: list[str]) -> None:
+        write_cache(cache, "own/q", FIRST, quantized_repository())
+        assert sorted(open_checkpoint(reference).state_dict()) == tensors
+
+    def test_what_is_not_cached_is_said_with_what_is(self, cache: Path) -> None:
+        error = refused("own/none")
+        assert error.what == "the cache holds no revision main of the repository"
+        assert str(cache / "models--own--none") == error.expected
