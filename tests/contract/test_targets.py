@@ -14,6 +14,7 @@ from support.tensors import BITS, bits, noise, tensor, write_shards
 from weight_readers import (
     CheckpointError,
     Feature,
+    Order,
     ReadsInto,
     ReadStats,
     TargetMismatchError,
@@ -178,6 +179,29 @@ def test_every_dtype_scalars_and_empty_tensors_are_read_into_targets(reader: _Re
     assert {name: data for name, (_, _, data) in written.items()} == {name: bits(t) for name, t in targets.items()}
     assert ReadStats(tensors=len(written), bytes_wanted=nbytes, bytes_read=nbytes) == stats == calls[-1]
     assert sorted(each.bytes_read for each in calls) == [each.bytes_read for each in calls]
+
+
+def test_in_file_order_as_many_targets_as_are_told_of_are_whole(reader: _Reads, tmp_path: Path) -> None:
+    assert reader.info.order is Order.FILE_OFFSET
+    sizes = {"first.safetensors": [3, 9 << 20, 70, 4096], "second.safetensors": [5, 1 << 20, *[33] * 100]}
+    written = {f"{f[:-12]}.{n}": noise(size, n) for f, some in sizes.items() for n, size in enumerate(some)}
+    paths = [
+        write_tensors(tmp_path / f, {n: ("U8", [len(d)], d) for n, d in written.items() if n.startswith(f[:-11])})
+        for f in sizes
+    ]
+    targets = {name: torch.zeros(len(data), dtype=torch.uint8) for name, data in written.items()}
+    strided = {n: torch.zeros(len(d), 2, dtype=torch.uint8)[:, 0] for n, d in written.items() if len(d) == 1 << 20}
+    targets |= strided
+    checked = 0
+
+    def check(stats: ReadStats) -> None:
+        nonlocal checked
+        for name in list(written)[checked : stats.tensors]:
+            assert bits(targets[name].contiguous()) == written[name]
+        checked = stats.tensors
+
+    reader.read_into(paths, targets, on_progress=check)
+    assert checked == len(written)
 
 
 def test_large_unaligned_and_many_small_targets_hold_every_byte(reader: _Reads, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ MIB = 1 << 20
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """``models/big``: 2 shards of 12 tensors of 1 MiB each, with an index."""
+    """``models/big``: 2 shards of 12 tensors of 1 MiB each, with an index; ``models/many``: 3000 small tensors."""
     root = tmp_path_factory.mktemp("s3")
     names = [f"model-0000{n}-of-00002.safetensors" for n in (1, 2)]
     index = {}
@@ -31,6 +31,8 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         write_tensors(root / "models" / "big" / name, tensors)
         index |= dict.fromkeys(tensors, name)
     write_index(root / "models" / "big", index, total_size=24 * MIB)
+    many = {f"layers.{n}.weight": ("U8", [2], bytes([n % 256, n // 256])) for n in range(3000)}
+    write_tensors(root / "models" / "many" / "model.safetensors", many)
     return root
 
 
@@ -55,6 +57,13 @@ def test_a_filter_and_a_slice_are_the_same(folder: Path) -> None:
     asked = {"key_filter": "s1.t7".__eq__, "slices": {"s1.t7": TensorSlice(dim=1, start=128, stop=256)}}
     local, stored = open_checkpoint(folder), open_checkpoint("s3://models/big")
     assert contents(local.iter_weights(**asked)) == contents(stored.iter_weights(**asked))  # type: ignore[arg-type]
+
+
+def test_a_header_that_takes_several_ranges_is_the_same(root: Path, folder: Path) -> None:
+    path = root / "models" / "many" / "model.safetensors"
+    assert int.from_bytes(path.read_bytes()[:8], "little") > 2 * 64 * 1024
+    local, stored = open_checkpoint(path), open_checkpoint("s3://models/many")
+    assert contents(local.iter_weights()) == contents(stored.iter_weights())
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ def test_b104_a_refusal_of_a_store_has_its_reason_and_the_settings_seen_but_no_v
 
 
 def test_b104_what_the_library_alone_knows_is_to_be_had_from_its_log(server: ObjectServer, model: Path) -> None:
-    reader = StreamerReader(timeout=1)
+    reader = StreamerReader(timeout=4)  # the first request makes boto3's client meanwhile
     reader.read_meta([URI])
     server.fault = "never"
     with pytest.raises(UnreadableFileError, match="RUNAI_STREAMER_LOG_TO_STDERR=1"):

@@ -15,13 +15,14 @@ from weight_readers._settings import close_match, warn_of_unknown
 from weight_readers._warnings import warn_caller
 from weight_readers.capabilities import Environment, Feature, Request
 from weight_readers.errors import (
+    BudgetInfeasibleError,
     NoSuitableReaderError,
     PluginContractError,
     ReaderFallbackWarning,
     ReaderUnavailableError,
     WeightReadersError,
 )
-from weight_readers.policy import Rejected
+from weight_readers.policy import Rejected, host_need
 from weight_readers.reader import WeightReader
 from weight_readers.selection import Candidate, Selection, choose
 
@@ -128,6 +129,8 @@ def _warn_of_replacement(selection: Selection, failures: Failures) -> None:
 
 
 def _refusal(inventory: Inventory, selection: Selection, failures: Failures) -> WeightReadersError:
+    if infeasible := _over_budget(inventory, selection):
+        return infeasible
     if selection.requested is None:
         return _none_fits(selection, failures)
     error = failures.get(selection.requested)
@@ -138,6 +141,27 @@ def _refusal(inventory: Inventory, selection: Selection, failures: Failures) -> 
         error = _unavailable(selection, selection.requested)
     error.selection = selection
     return error
+
+
+def _over_budget(inventory: Inventory, selection: Selection) -> BudgetInfeasibleError | None:
+    """The error where memory is what stands between the files and every reader of them."""
+    request, budget = selection.request, selection.environment.host_memory_budget
+    others = [c for c in selection.candidates if c.code not in ("format", "scheme")]
+    too_much = [c for c in others if c.code == "over-budget"]
+    if budget is None or not too_much or any(c.accepted for c in others):
+        return None
+    plugins = (inventory.plugin(c.name) for c in too_much)
+    needs = [host_need(p.info, request) for p in plugins if isinstance(p, Plugin)]
+    needed = min(need for need in needs if need is not None)
+    largest = "" if request.largest_tensor is None else f", the largest tensor takes {request.largest_tensor}"
+    return BudgetInfeasibleError(
+        f"the load needs {needed} bytes of host memory, and the budget has {budget}{largest}",
+        selection=selection,
+        needed=needed,
+        budget=budget,
+        largest_tensor=request.largest_tensor,
+        fix=next((c.fix for c in too_much if c.fix), None) or "Load less (a key filter or slices), or raise the budget",
+    )
 
 
 def _unavailable(selection: Selection, name: str) -> ReaderUnavailableError:

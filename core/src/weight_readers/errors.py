@@ -6,6 +6,7 @@ WeightReadersError
 ├── ConfigError (ValueError)                   an option that nobody has, or that cannot have this value
 ├── DuplicateReaderError (LookupError)         two distributions claim one name
 ├── NoSuitableReaderError (LookupError)        none of the installed readers fits the request
+│   └── BudgetInfeasibleError (MemoryError)    those that would read it take more host memory than there is
 ├── NoSuitableQuantMethodError (LookupError)   no quant method for that weight type and device
 ├── ReaderUnavailableError (ImportError)       known, and not usable here
 │   ├── PluginLoadError                        its module raises when imported, or its backend does
@@ -98,6 +99,7 @@ __all__ = [
     "AdapterError",
     "AmbiguousCheckpointError",
     "BadIndexError",
+    "BudgetInfeasibleError",
     "CheckpointError",
     "CheckpointNotFoundError",
     "CheckpointProblems",
@@ -222,6 +224,29 @@ class NoSuitableReaderError(WeightReadersError, LookupError):
     def __init__(self, what: str, *, selection: Selection, fix: str | None = None) -> None:
         super().__init__(what, fix=fix)
         self.selection = selection
+
+
+class BudgetInfeasibleError(NoSuitableReaderError, MemoryError):
+    """Every reader of these files takes more host memory than the budget; raised before a tensor is read.
+
+    ``needed`` is the least of them, ``budget`` what there is, ``largest_tensor`` one that has to be held at least where
+    it is not mapped (None where the request does not say): all in bytes.
+    """
+
+    def __init__(
+        self,
+        what: str,
+        *,
+        selection: Selection,
+        needed: int,
+        budget: int,
+        largest_tensor: int | None = None,
+        fix: str | None = None,
+    ) -> None:
+        super().__init__(what, selection=selection, fix=fix)
+        self.needed = needed
+        self.budget = budget
+        self.largest_tensor = largest_tensor
 
 
 class NoSuitableQuantMethodError(WeightReadersError, LookupError):

@@ -202,31 +202,47 @@ def _owned(info: ReaderInfo, request: Request, environment: Environment) -> Reje
 
 
 def _budget(info: ReaderInfo, request: Request, environment: Environment) -> Rejected | None:
-    wanted, budget = request.bytes_wanted, environment.host_memory_budget
-    if wanted is None or budget is None or wanted <= budget or request.device_type not in (None, "cpu"):
-        return _device_budget(info, request, environment)
-    if info.retains_file_mapping and not _must_copy(info, request):
+    need, budget = host_need(info, request), environment.host_memory_budget
+    if need is None or budget is None or need <= budget:
         return None
-    if Feature.BOUNDED_MEMORY in info.features and not (request.kept_on_host or request.owned):
-        return None
+    if _to_device(request):
+        reason = f"has no bound on host memory: {need} bytes are wanted and {budget} are free"
+        if Feature.BOUNDED_MEMORY in info.features:
+            reason = f"would have {need} bytes of host memory under way, and {budget} are free"
+        return Rejected(code="over-budget", reason=reason)
     return Rejected(
         code="over-budget",
-        reason=f"would hold {wanted} bytes of host memory, and {budget} are free",
+        reason=f"would hold {need} bytes of host memory, and {budget} are free",
         fix="Load less (a key filter or slices), or keep the tensors mapped: owned=False",
     )
 
 
-def _device_budget(info: ReaderInfo, request: Request, environment: Environment) -> Rejected | None:
-    """On the way to a device only what a reader has in flight counts, and only a bound or a mapping limits it."""
-    wanted, budget = request.bytes_wanted, environment.host_memory_budget
-    if wanted is None or budget is None or wanted <= budget:
-        return None
-    if info.retains_file_mapping or Feature.BOUNDED_MEMORY in info.features:
-        return None
-    return Rejected(
-        code="over-budget",
-        reason=f"has no bound on host memory: {wanted} bytes are wanted and {budget} are free",
-    )
+def host_need(info: ReaderInfo, request: Request) -> int | None:
+    """Bytes of host memory that the load takes at least, besides tensors that exist already; None where unknown.
+
+    A mapping takes none: its pages can be dropped. What is kept is all that is wanted. On the way to somewhere else
+    it is the tensor that the consumer has and the next one.
+    """
+    wanted, largest = request.bytes_wanted, request.largest_tensor
+    if wanted is None or (info.retains_file_mapping and not _copies(info, request)):
+        return None if wanted is None else 0
+    if Feature.BOUNDED_MEMORY not in info.features or _is_kept(request):
+        return wanted
+    if request.into_targets and Feature.READ_INTO in info.features:
+        return 0
+    return 0 if largest is None else min(wanted, 2 * largest)
+
+
+def _is_kept(request: Request) -> bool:
+    return not _to_device(request) and (request.kept_on_host or (request.owned and not request.into_targets))
+
+
+def _to_device(request: Request) -> bool:
+    return request.device_type not in (None, "cpu")
+
+
+def _copies(info: ReaderInfo, request: Request) -> bool:
+    return _must_copy(info, request) or request.options.get("copy") is True
 
 
 def _must_copy(info: ReaderInfo, request: Request) -> bool:

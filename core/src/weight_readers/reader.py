@@ -178,7 +178,11 @@ class ReadsInto(Protocol):
         slices: Mapping[str, TensorSlice] | None = None,
         on_progress: Progress | None = None,
     ) -> ReadStats:
-        """Fill the caller's tensors. A dtype or shape that does not match is refused before any write."""
+        """Fill the caller's tensors. A dtype or shape that does not match is refused before any write.
+
+        In a reader of order `FILE_OFFSET` the first targets by file and offset, as many as ``on_progress`` is told of,
+        are whole and written no more: they may be looked at meanwhile.
+        """
         ...
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from difflib import get_close_matches
 from functools import partial
 from typing import Any
@@ -19,6 +19,7 @@ from weight_readers import (
     Selection,
     TensorMeta,
     TensorSlice,
+    WeightReader,
 )
 from weight_readers_loader.adapters import Adapted, Adapter
 from weight_readers_loader.arguments import device_of, flags, function, instance, named_device, slices_by_name
@@ -40,6 +41,8 @@ from weight_readers_loader.report import LoadReport
 from weight_readers_loader.resolve import Layout, format_named_by, resolve, scheme_of
 from weight_readers_loader.side_files import SideFiles
 from weight_readers_loader.streams import Stream, Update, both, touched
+from weight_readers_loader.verifier import Verifier
+from weight_readers_loader.verifying import Verify, verifier_of
 from weight_readers_loader.wanted import KeyFilter, Wanted
 from weight_readers_loader.watch import Watch
 from weight_readers_loader.wording import some
@@ -60,6 +63,7 @@ def open_checkpoint(
     engine: Mapping[str, Any] | None = None,
     enable_multithread_weight_load: bool | None = None,
     num_weight_load_threads: int | None = None,
+    host_budget: int | str | None = None,
     config: LayeredConfig | LoadConfig | str | os.PathLike[str] | None = None,
     adapters: Sequence[Adapter] = (),
     environment: Environment | None = None,
@@ -89,6 +93,9 @@ def open_checkpoint(
     enable_multithread_weight_load, num_weight_load_threads: how many threads read, where the picked reader has
         threads; by default 4, or fewer where the process has fewer CPUs to itself. Other readers go on without.
         False reaches a sequential reader.
+    host_budget: bytes (or ``"8GiB"``) of host memory that a load may take besides tensors that exist before it, at most
+        what machine and cgroups have left; ``"auto"`` is that. A reader that stays within is picked and bounded, and
+        BudgetInfeasibleError is raised before a tensor is read where none does. By default nothing is counted.
     config: what is to count where these arguments are None: a `LoadConfig`, layers of them (`layered`), or a file. By
         default the environment, and the file that WEIGHT_READERS_CONFIG names.
     adapters: what lies between the tensors of the files and those that `Checkpoint.iter_weights`, ``state_dict`` and
@@ -114,6 +121,7 @@ def open_checkpoint(
         strict=strict,
         enable_multithread_weight_load=enable_multithread_weight_load,
         num_weight_load_threads=num_weight_load_threads,
+        host_budget=host_budget,
         dequantize=dequantize,
         reader_options=reader_options,
         cache_dir=None if cache_dir is None else os.fspath(cache_dir),
@@ -212,6 +220,7 @@ class Checkpoint:
         self._restricted = checked.restricted
         self._chooser = chooser
         self._files = files
+        self._file_metas = checked.files
         self._opened = opened.seconds
 
     @property
@@ -268,12 +277,14 @@ class Checkpoint:
         owned: bool = False,
         resolve_aliases: bool = False,
         touch: bool = False,
+        verify: Verify = False,
         show_progress: bool = False,
     ) -> dict[str, torch.Tensor]:
         """All wanted tensors by name; on the host and not ``owned`` they are views of the files where that is best.
 
         touch: read one byte of every page, so that a view's bytes are in memory and the report's time covers them.
         resolve_aliases: also give each of ``aliases`` its tensor, shared with the name it is stored under.
+        verify: as `load_into` has it; every byte is touched then.
         """
         flags(owned=owned, resolve_aliases=resolve_aliases, touch=touch, show_progress=show_progress)
         device = device_of(self._device(device, "cpu"))
@@ -284,11 +295,16 @@ class Checkpoint:
         with clock.phase("select"):
             reader, selection = self._chooser.pick(**wanted.needs(), device=device, owned=owned, kept_on_host=on_host)
         with Meter(clock) as meter, progress_bar(reader.info.name, wanted.nbytes, show=show_progress) as bar:
-            weights = adapted.adapt(self._files.read(reader, wanted, device, both(meter.update, bar.update)))
-            with closing(clock.waiting(touched(weights) if touch else weights)) as stream:
+            verifier = self._verifier(verify, wanted, reader)
+            stored = self._files.read(reader, wanted, device, both(meter.update, bar.update), verifier)
+            weights = adapted.adapt(stored)
+            with verifier or nullcontext(), closing(clock.waiting(touched(weights) if touch else weights)) as stream:
                 tensors = dict(stream)
+                if verifier is not None:
+                    clock.run("read", verifier.finish)
         aliases = {n: s for n, s in self.aliases.items() if resolve_aliases and s in tensors}
-        self.report = self._report(selection, meter, wanted, aliases=aliases, cast=adapted.converted())
+        remarks = {"aliases": aliases, "cast": adapted.converted()}
+        self.report = self._report(selection, meter, wanted, verifier, **remarks)
         return tensors | {name: tensors[source] for name, source in aliases.items()}
 
     def load_into(
@@ -300,6 +316,7 @@ class Checkpoint:
         device: str | torch.device | None = None,
         owned: bool = False,
         resolve_aliases: bool = False,
+        verify: Verify = False,
         show_progress: bool = False,
     ) -> LoadReport:
         """Fill a module, or a mapping of tensors, after a two-way audit of names, shapes and dtypes.
@@ -311,6 +328,11 @@ class Checkpoint:
         strict: missing and unexpected names are an error; otherwise they are in the report.
         cast: convert where a dtype differs; otherwise that is an error. Packed weights are never converted.
         resolve_aliases: fill a missing name from the tensor that the files' metadata records for it.
+        verify: True, or the path of a manifest: hash the files from the bytes that arrive, beside the load, and raise
+            DigestMismatchError before it is over where one does not have its digest; what is in place by then is not
+            to be used. True takes the digests of the Hugging Face cache, and ValueError says where there is none.
+            Files are hashed whole: of a local one the rest is read besides (``verify_bytes`` of the report), of one
+            in a store it is refused. Files of which nothing is wanted are not looked at.
 
         Raises TargetMismatchError before anything is read or written, ValueError for a ``device`` that the target
         is not on, TiedWeightsError where two names of one parameter hold different values. Should reading fail
@@ -329,7 +351,7 @@ class Checkpoint:
             strict=strict,
             cast=cast,
         )
-        return self._load(placement, device=device, owned=owned, show_progress=show_progress)
+        return self._load(placement, device=device, owned=owned, verify=verify, show_progress=show_progress)
 
     def _load(
         self,
@@ -338,6 +360,7 @@ class Checkpoint:
         device: str | None,
         owned: bool,
         show_progress: bool,
+        verify: Verify = False,
         tell: Update = lambda stats: None,
     ) -> LoadReport:
         where = device_of(placement.where(device))
@@ -355,6 +378,7 @@ class Checkpoint:
                 into_targets=in_place,
             )
         with Meter(clock) as meter, progress_bar(reader.info.name, wanted.nbytes, show=show_progress) as bar:
+            verifier = self._verifier(verify, wanted, reader)
             Placing(
                 files=self._files,
                 placement=placement,
@@ -364,11 +388,15 @@ class Checkpoint:
                 where=where,
                 update=both(both(meter.update, bar.update), tell),
                 clock=clock,
+                verifier=verifier,
             ).run()
         remarks = placement.remarks()
         remarks["cast"] = merged(adapted.converted(), remarks["cast"])
-        self.report = self._report(selection, meter, wanted, **remarks)
+        self.report = self._report(selection, meter, wanted, verifier, **remarks)
         return self.report
+
+    def _verifier(self, verify: Verify, wanted: Wanted, reader: WeightReader) -> Verifier | None:
+        return verifier_of(verify, self.layout, self._file_metas, wanted, reader)
 
     def _device(self, given: str | torch.device | None, default: str | None = None) -> str | torch.device | None:
         configured: str | None = self.config.value("device")
@@ -428,13 +456,17 @@ class Checkpoint:
         self._must_have(slices or ())
         return Wanted.of(self.tensors, key_filter, slices, restricted=self._restricted)
 
-    def _report(self, selection: Selection, meter: Meter, wanted: Wanted, **remarks: Any) -> LoadReport:
+    def _report(
+        self, selection: Selection, meter: Meter, wanted: Wanted, verifier: Verifier | None, **remarks: Any
+    ) -> LoadReport:
         return LoadReport(
             reference=self.reference,
             selection=selection,
             files=len(self.layout.files),
             notices=self.notices,
             dtypes=wanted.bytes_by_dtype(),
+            verified_files=verifier.files if verifier else 0,
+            verify_bytes=verifier.bytes_read if verifier else 0,
             skipped=(*self.layout.left_out, *wanted.skipped(self.tensors)),
             **meter.figures(),
             **remarks,

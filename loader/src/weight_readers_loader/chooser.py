@@ -17,6 +17,7 @@ from weight_readers import (
     explain_selection,
     select_weight_reader,
 )
+from weight_readers_loader.budget import HostBudget
 from weight_readers_loader.config.refusals import of_options
 from weight_readers_loader.copies import fetched_where_needed
 
@@ -29,7 +30,7 @@ class Chooser:
 
     Core warns whenever it makes a reader that stands in for another. One checkpoint hears it once: later requests
     ask for the stand-in by its name. What a reader says of the options it is made with is a ConfigError; ``check`` is
-    asked about each reader before it is used.
+    asked about each reader before it is used. With ``budget`` a reader takes no more of the host's memory.
     """
 
     def __init__(
@@ -44,6 +45,7 @@ class Chooser:
         settings: Mapping[str, Any] | None = None,
         engine: Mapping[str, Any] | None = None,
         environment: Environment | None = None,
+        budget: HostBudget | None = None,
         check: Callable[[ReaderInfo], None] | None = None,
         cache_dir: str | os.PathLike[str] | None = None,
     ) -> None:
@@ -58,12 +60,16 @@ class Chooser:
         }
         self._requested = reader
         self._check = check
-        self._keywords: dict[str, Any] = {"strict": strict, "environment": environment}
+        self.budget = budget
+        self._keywords: dict[str, Any] = {"strict": strict, "environment": _within(budget, environment)}
         self._made: dict[tuple[Any, ...], WeightReader] = {}
         self._replaced: dict[str, Selection] = {}
 
     def request(self, **needs: Any) -> Request:
-        return Request(**self._common, **needs)
+        if self.budget is None:
+            return Request(**self._common, **needs)
+        bounds = self.budget.bounds(needs.get("largest_tensor"))
+        return Request(**{**self._common, "settings": {**bounds, **self._common["settings"]}}, **needs)
 
     def explain(self, **needs: Any) -> Selection:
         """What `pick` would decide. Makes no reader."""
@@ -106,6 +112,14 @@ class Chooser:
         if made.fallback or made.chosen != selection.chosen:
             self._replaced[selection.chosen or ""] = made
         return reader, made
+
+
+def _within(budget: HostBudget | None, environment: Environment | None) -> Environment | None:
+    if budget is None:
+        return environment
+    if environment is not None and environment.host_memory_budget is not None:
+        raise ValueError("host_budget and the host_memory_budget of environment= are one thing: give one of them")
+    return replace(environment or Environment(), host_memory_budget=budget.nbytes)
 
 
 def _setup(selection: Selection) -> tuple[Any, ...]:

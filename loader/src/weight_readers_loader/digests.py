@@ -116,13 +116,18 @@ def verify(
 def _compare(file: LayoutFile, expected: Digest, hash_of: Hash, on_bytes: Callable[[int], None] | None) -> None:
     found = hash_of(file.path, expected.algorithm, on_bytes=on_bytes)
     if found != expected.value:
-        raise DigestMismatchError(
-            "the content is not what it should be",
-            path=file.path,
-            expected=f"{expected.algorithm} {expected.value} ({expected.source})",
-            found=f"{expected.algorithm} {found}",
-            fix=_fix(file.path),
-        )
+        raise mismatch(file.path, expected, found)
+
+
+def mismatch(path: str, expected: Digest, found: str) -> DigestMismatchError:
+    """The error for content whose digest was ``found`` to be another than the one it should have."""
+    return DigestMismatchError(
+        "the content is not what it should be",
+        path=path,
+        expected=f"{expected.algorithm} {expected.value} ({expected.source})",
+        found=f"{expected.algorithm} {found}",
+        fix=_fix(path),
+    )
 
 
 def _blob_digest(file: LayoutFile) -> Digest | None:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 
 import torch
 
-from weight_readers import PluginContractError, ReadsInto, ReadStats, WeightReader
+from weight_readers import Order, PluginContractError, ReadsInto, ReadStats, WeightReader
 from weight_readers_loader.contract import kept_contract
-from weight_readers_loader.streams import Stream, Totals, Update, by_file, delivered
+from weight_readers_loader.streams import Stream, Totals, Update, both, by_file, delivered
+from weight_readers_loader.verifier import Verifier
 from weight_readers_loader.wanted import Wanted
 from weight_readers_loader.watch import Watch
 
@@ -23,11 +24,22 @@ class CheckpointFiles:
     watch: Watch
     on_file: Callable[[str], None] | None = None
 
-    def read(self, reader: WeightReader, wanted: Wanted, device: str, on_progress: Update | None = None) -> Stream:
-        """Yield what is wanted, in the reader's order. Raises FileChangedError, and what `delivered` raises."""
+    def read(
+        self,
+        reader: WeightReader,
+        wanted: Wanted,
+        device: str,
+        on_progress: Update | None = None,
+        verifier: Verifier | None = None,
+    ) -> Stream:
+        """Yield what is wanted, in the reader's order, and let ``verifier`` have it too.
+
+        Raises FileChangedError, and what `delivered` raises.
+        """
         totals = Totals(on_progress, wanted.nbytes)
         for files, part in wanted.split(self.groups):
-            yield from self._read(reader, files, part, device, totals)
+            weights = self._read(reader, files, part, device, totals)
+            yield from verifier.stream(weights, part.tensors) if verifier else weights
             totals.next_group(ReadStats(tensors=len(part.tensors), bytes_read=part.nbytes))
 
     def read_into(
@@ -37,28 +49,44 @@ class CheckpointFiles:
         wanted: Wanted,
         targets: Mapping[str, torch.Tensor],
         on_progress: Update | None = None,
+        verifier: Verifier | None = None,
     ) -> None:
-        """Let the reader fill ``targets``, by checkpoint name, for all that is wanted.
+        """Let the reader fill ``targets``, by checkpoint name, for all that is wanted, and ``verifier`` have it too.
 
         Raises FileChangedError, and PluginContractError where the reader (``name``) did not fill them all.
         """
         totals = Totals(on_progress, wanted.nbytes)
         for files, part in wanted.split(self.groups):
-            paths = dict.fromkeys(meta.file for meta in part.tensors.values())
-            for path in paths:
-                self._opened(path)
-            with kept_contract(name):
-                stats = reader.read_into(
-                    files,
-                    {name: targets[name] for name in part.tensors},
-                    slices=part.slices or None,
-                    on_progress=totals.update,
-                )
-            if stats.tensors != len(part.tensors):
-                breach = f"filled {stats.tensors} of {len(part.tensors)} tensors"
-                raise PluginContractError(f"reader {name!r} {breach}", name=name, code="broken")
-            self.watch.check_contents(paths)
-            totals.next_group(stats)
+            self._read_into(reader, name, files, part, targets, totals, verifier)
+
+    def _read_into(
+        self,
+        reader: ReadsInto,
+        name: str,
+        files: Sequence[str],
+        part: Wanted,
+        targets: Mapping[str, torch.Tensor],
+        totals: Totals,
+        verifier: Verifier | None,
+    ) -> None:
+        paths = dict.fromkeys(meta.file for meta in part.tensors.values())
+        for path in paths:
+            self._opened(path)
+        arrived = verifier.following(part.in_file_order(files), targets) if verifier else _ignore
+        # What is on its way to a device may not be there yet when it is told of.
+        on_host = all(targets[n].device.type == "cpu" for n in part.tensors)
+        in_order = on_host and isinstance(reader, WeightReader) and reader.info.order is Order.FILE_OFFSET
+        update = both(totals.update, arrived) if verifier and in_order else totals.update
+        with kept_contract(name):
+            stats = reader.read_into(
+                files, {n: targets[n] for n in part.tensors}, slices=part.slices or None, on_progress=update
+            )
+        if stats.tensors != len(part.tensors):
+            breach = f"filled {stats.tensors} of {len(part.tensors)} tensors"
+            raise PluginContractError(f"reader {name!r} {breach}", name=name, code="broken")
+        arrived(stats)
+        self.watch.check_contents(paths)
+        totals.next_group(stats)
 
     def _read(self, reader: WeightReader, files: Sequence[str], part: Wanted, device: str, totals: Totals) -> Stream:
         paths = dict.fromkeys(meta.file for meta in part.tensors.values())
@@ -84,3 +112,7 @@ class CheckpointFiles:
         self.watch.check(path)
         if self.on_file is not None:
             self.on_file(path)
+
+
+def _ignore(stats: ReadStats) -> None:
+    pass

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from functools import partial
 
@@ -14,7 +14,8 @@ from weight_readers_loader.adapters import Adapted
 from weight_readers_loader.files import CheckpointFiles
 from weight_readers_loader.meter import Clock
 from weight_readers_loader.placement import Placement
-from weight_readers_loader.streams import Totals, Update
+from weight_readers_loader.streams import Stream, Totals, Update
+from weight_readers_loader.verifier import Verifier
 from weight_readers_loader.wanted import Wanted
 
 
@@ -30,12 +31,18 @@ class Placing:
     where: str
     update: Update
     clock: Clock
+    verifier: Verifier | None = None
 
     def run(self) -> None:
         """Straight into the target what the reader can and no adapter changes; the rest by way of a tensor of its own.
 
-        A CheckpointError on the way says in ``written`` which targets were written, wholly or in part.
+        What is on the meta device is replaced last, once ``verifier`` has found all digests right. A CheckpointError
+        on the way says in ``written`` which targets were written, wholly or in part.
         """
+        with self.verifier or nullcontext():
+            self._run()
+
+    def _run(self) -> None:
         totals = Totals(self.update, self.wanted.nbytes)
         direct = self._direct()
         if direct:
@@ -46,7 +53,24 @@ class Placing:
         if rest:
             self._through_tensors(rest, totals, list(direct))
         else:
+            self._finish_direct(list(direct))
             self.placement.agreed()
+
+    def _finish_direct(self, names: list[str]) -> None:
+        try:
+            self._finish()
+        except CheckpointError as error:
+            error.written = tuple(self.placement.targets_of(names))
+            raise
+
+    def _finish(self) -> None:
+        if self.verifier is not None:
+            self.clock.run("read", self.verifier.finish)
+
+    def _verified(self, weights: Stream) -> Stream:
+        """The same tensors; an end comes only where all digests are right."""
+        yield from weights
+        self._finish()
 
     def _direct(self) -> dict[str, torch.Tensor]:
         """Name after the adapters -> its target, of all that the reader itself is to fill."""
@@ -70,17 +94,22 @@ class Placing:
         names = {untouched[name]: name for name in direct}
         targets = {source: direct[name] for source, name in names.items()}
         try:
-            self.files.read_into(reader, reader.info.name, self.wanted.only(names), targets, totals.update)
+            self.files.read_into(
+                reader, reader.info.name, self.wanted.only(names), targets, totals.update, self.verifier
+            )
         except CheckpointError as error:
             error.written = tuple(names[source] for source in error.written)
             raise
 
     def _through_tensors(self, names: list[str], totals: Totals, before: list[str]) -> None:
         part, slices = self.adapted.only(names), self.wanted.slices
-        weights = self.files.read(self.reader, self.wanted.only(part.needs), self.where, totals.update)
+        wanted = self.wanted.only(part.needs)
+        weights = self.files.read(self.reader, wanted, self.where, totals.update, self.verifier)
         try:
             with closing(self.clock.waiting(part.adapt(weights))) as stream:
-                self.placement.fill(stream, {n: slices[s] for n, s in part.untouched().items() if s in slices})
+                self.placement.fill(
+                    self._verified(stream), {n: slices[s] for n, s in part.untouched().items() if s in slices}
+                )
         except CheckpointError as error:
             error.written = (*self.placement.targets_of(before), *error.written)
             raise

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -67,11 +67,13 @@ def preflight(layout: Layout, reader: ReadsHeaders, *, strict: bool) -> Prefligh
     strays = {file.path: names_in(file.path, reader) for file in layout.unindexed}
     headers = read_headers(layout, reader)
     problems = [*layout.problems, *_not_yet_said(headers.problems, layout)]
+    chosen = _chosen(headers, layout)
     if layout.index is not None:
-        problems += _index_problems(layout, layout.index, headers, strays)
-    tensors = _chosen(headers, layout)
-    problems += [] if problems else _empty_weights(layout, tensors)
-    doubts = _doubts(layout, headers, strays)
+        problems += _index_problems(layout, layout.index, headers, chosen, strays)
+    tensors = {name: tensor for held in chosen.values() for name, tensor in held.items()}
+    empty = [tensor for tensor in tensors.values() if not tensor.nbytes and math.prod(tensor.shape) == 0]
+    problems += [] if problems else _empty_weights(layout, tensors, empty)
+    doubts = _doubts(layout, headers, chosen, strays)
     problems += doubts if strict else []
     _raise_any(problems, layout, headers)
     return Preflight(
@@ -83,7 +85,7 @@ def preflight(layout: Layout, reader: ReadsHeaders, *, strict: bool) -> Prefligh
             *layout.notices,
             *(notice for file in headers.files for notice in file.notices),
             *_wrong_total(layout, headers),
-            *_some_empty(tensors),
+            *_some_empty(tensors, empty),
             *(str(doubt) for doubt in doubts),
         ),
     )
@@ -103,21 +105,21 @@ def _raise_any(problems: Iterable[CheckpointError], layout: Layout, headers: Hea
         raise
 
 
-def _paths(layout: Layout) -> dict[str, str]:
-    return {file.name: file.path for file in layout.files}
-
-
 def _index_problems(
-    layout: Layout, index: Index, headers: Headers, strays: Mapping[str, Collection[str]]
+    layout: Layout,
+    index: Index,
+    headers: Headers,
+    chosen: Mapping[str, Collection[str]],
+    strays: Mapping[str, Collection[str]],
 ) -> Iterator[CheckpointError]:
     """One problem for each file that lacks tensors, however many; a file with a problem of its own has that one."""
-    paths = _paths(layout)
-    sound = {paths[shard] for shard in index.shards if shard in paths} - {p.path for p in headers.problems}
-    lacking: defaultdict[str, list[str]] = defaultdict(list)
-    for name, shard in index.weight_map.items():
-        path = paths.get(shard, "")
-        if path in sound and name not in headers.located[path]:
-            lacking[path].append(name)
+    broken = {problem.path for problem in headers.problems}
+    promised = Counter(index.weight_map.values())
+    lacking: dict[str, list[str]] = {}
+    for file in layout.files:
+        if file.path not in broken and len(chosen[file.path]) < promised[file.name]:
+            named = (name for name, shard in index.weight_map.items() if shard == file.name)
+            lacking[file.path] = [name for name in named if name not in chosen[file.path]]
     for path, names in lacking.items():
         yield _lacks(path, names, index, {**headers.located, **strays})
 
@@ -135,27 +137,31 @@ def _lacks(path: str, names: Sequence[str], index: Index, held: Mapping[str, Col
     )
 
 
-def _chosen(headers: Headers, layout: Layout) -> dict[str, TensorMeta]:
+def _chosen(headers: Headers, layout: Layout) -> dict[str, dict[str, TensorMeta]]:
+    """The tensors of each file that belong to the checkpoint."""
     if layout.index is None:
-        return {name: tensor for tensors in headers.located.values() for name, tensor in tensors.items()}
-    paths, wanted = _paths(layout), layout.index.weight_map
+        return {path: dict(tensors) for path, tensors in headers.located.items()}
+    shards = {file.path: file.name for file in layout.files}
+    shard_of = layout.index.weight_map.get
     return {
-        name: tensor
+        path: {name: tensor for name, tensor in tensors.items() if shard_of(name) == shard}
         for path, tensors in headers.located.items()
-        for name, tensor in tensors.items()
-        if name in wanted and paths.get(wanted[name]) == path
+        if (shard := shards.get(path)) is not None
     }
 
 
-def _doubts(layout: Layout, headers: Headers, strays: Mapping[str, Sequence[str]]) -> list[CheckpointError]:
+def _doubts(
+    layout: Layout, headers: Headers, chosen: Mapping[str, Collection[str]], strays: Mapping[str, Sequence[str]]
+) -> list[CheckpointError]:
     """The tensors that an index leaves unsaid, in its own files and in those beside them."""
     if layout.index is None:
         return []
-    index, paths = layout.index, _paths(layout)
     unnamed = {
-        path: [name for name in tensors if paths.get(index.weight_map.get(name, "")) != path]
+        path: [name for name in tensors if name not in chosen.get(path, ())]
         for path, tensors in headers.located.items()
+        if len(tensors) > len(chosen.get(path, ()))
     }
+    index = layout.index
     return [_unnamed(path, names, index) for path, names in {**unnamed, **strays}.items() if names]
 
 
@@ -178,15 +184,16 @@ def _wrong_total(layout: Layout, headers: Headers) -> list[str]:
     return [f"{layout.index.name} gives a total of {layout.index.total_size} bytes, and its files hold {actual}"]
 
 
-def _weights(tensors: Mapping[str, TensorMeta]) -> tuple[list[TensorMeta], list[TensorMeta]]:
-    """All tensors that are named as weights, and those of them without elements."""
-    weights = [tensor for name, tensor in tensors.items() if name.endswith(".weight")]
-    return weights, [tensor for tensor in weights if math.prod(tensor.shape) == 0]
+def _weights(tensors: Iterable[TensorMeta]) -> list[TensorMeta]:
+    """Those that are named as weights."""
+    return [tensor for tensor in tensors if tensor.name.endswith(".weight")]
 
 
-def _empty_weights(layout: Layout, tensors: Mapping[str, TensorMeta]) -> Iterator[CheckpointError]:
-    weights, empty = _weights(tensors)
-    if weights and len(empty) == len(weights):
+def _empty_weights(
+    layout: Layout, tensors: Mapping[str, TensorMeta], empty: Sequence[TensorMeta]
+) -> Iterator[CheckpointError]:
+    weights = _weights(tensors.values()) if empty else []
+    if weights and len(_weights(empty)) == len(weights):
         yield EmptyWeightsError(
             f"all {len(weights)} weights have zero elements: this looks like a ZeRO-3 save without gathering",
             path=layout.root,
@@ -196,11 +203,10 @@ def _empty_weights(layout: Layout, tensors: Mapping[str, TensorMeta]) -> Iterato
         )
 
 
-def _some_empty(tensors: Mapping[str, TensorMeta]) -> list[str]:
-    weights, empty = _weights(tensors)
-    if not empty:
+def _some_empty(tensors: Mapping[str, TensorMeta], empty: Sequence[TensorMeta]) -> list[str]:
+    lost = _weights(empty)
+    if not lost:
         return []
-    names = some([tensor.name for tensor in empty], 5)
-    return [
-        f"{len(empty)} of {counted(len(weights), 'weight')} without elements, as a ZeRO-3 save leaves them: {names}"
-    ]
+    names = some([tensor.name for tensor in lost], 5)
+    count = counted(len(_weights(tensors.values())), "weight")
+    return [f"{len(lost)} of {count} without elements, as a ZeRO-3 save leaves them: {names}"]

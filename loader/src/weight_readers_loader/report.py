@@ -28,6 +28,8 @@ class LoadReport:
     seconds: ``read`` and ``place``. ``seconds_to_first``: until the first tensor was handed out.
     peak_rss_anon, peak_rss_file: bytes of the whole process, None off Linux. major_faults: during the load.
     dtypes: bytes wanted by the dtype in the files, in the format's words.
+    verified_files: files whose digest was compared and right. verify_bytes: bytes of the files, headers included,
+        that were read for that alone.
     copied: tensors that lay unaligned in the file. cast: ``"from -> to"`` to a count.
     skipped: ``(what, why)`` for files that lie there and for tensors of the checkpoint that were not read.
     missing, unexpected: names the target has and the checkpoint lacks, and the reverse. tied: names of one parameter.
@@ -49,6 +51,8 @@ class LoadReport:
     major_faults: int
     phases: Mapping[str, float] = field(default_factory=dict)
     dtypes: Mapping[str, int] = field(default_factory=dict)
+    verified_files: int = 0
+    verify_bytes: int = 0
     copied: int = 0
     cast: Mapping[str, int] = field(default_factory=dict)
     skipped: tuple[tuple[str, str], ...] = ()
@@ -105,12 +109,24 @@ class LoadReport:
             ("dtypes", ", ".join(f"{name} {size(nbytes)}" for name, nbytes in self.dtypes.items())),
             ("time", f"{self.seconds:.3f} s{after}{self._phases()}"),
             ("memory", self._memory()),
+            ("budget", self._budget()),
+            ("verified", self._verified()),
             *self._remarks(),
         ]
 
     def _phases(self) -> str:
         each = ", ".join(f"{name} {seconds:.3f}" for name, seconds in self.phases.items())
         return f"; {each} s" if each else ""
+
+    def _budget(self) -> str:
+        budget = self.selection.environment.host_memory_budget
+        return "" if budget is None else f"{size(budget)} of host memory"
+
+    def _verified(self) -> str:
+        if not self.verified_files:
+            return ""
+        besides = f", {size(self.verify_bytes)} read besides"
+        return f"sha256 right for {counted(self.verified_files, 'file')}{besides}"
 
     def _memory(self) -> str:
         if self.peak_rss_anon is None or self.peak_rss_file is None:

@@ -43,7 +43,12 @@ class Wanted:
 
     @property
     def nbytes(self) -> int:
-        return sum(_nbytes(meta, self.slices.get(name)) for name, meta in self.tensors.items())
+        return sum(self._sizes())
+
+    def _sizes(self) -> Iterator[int]:
+        if not self.slices:
+            return (meta.nbytes for meta in self.tensors.values())
+        return (_nbytes(meta, self.slices.get(name)) for name, meta in self.tensors.items())
 
     def bytes_by_dtype(self) -> dict[str, int]:
         """Bytes wanted by the files' own words for dtypes, most first."""
@@ -69,6 +74,7 @@ class Wanted:
             "needs": frozenset(features | ({Feature.SLICES} if self.slices else set())),
             "dtypes": frozenset(meta.dtype for meta in self.tensors.values()),
             "bytes_wanted": self.nbytes,
+            "largest_tensor": max(self._sizes(), default=0),
         }
 
     def only(self, names: Collection[str]) -> Wanted:
@@ -86,6 +92,12 @@ class Wanted:
             names = [name for file in files for name in by_file.get(file, ())]
             if names:
                 yield files, self._part(names)
+
+    def in_file_order(self, files: Sequence[str]) -> list[str]:
+        """The names as readers of order `FILE_OFFSET` take them."""
+        place = {path: number for number, path in enumerate(files)}
+        metas = self.tensors.values()
+        return [m.name for m in sorted(metas, key=lambda m: (place[m.file], m.offset, m.nbytes))]
 
     def _part(self, names: Iterable[str]) -> Wanted:
         tensors = {name: self.tensors[name] for name in names}

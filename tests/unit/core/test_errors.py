@@ -10,6 +10,7 @@ import pytest
 
 from weight_readers import Environment, Request, Selection, errors
 from weight_readers.errors import (
+    BudgetInfeasibleError,
     CheckpointError,
     CheckpointProblems,
     ConfigError,
@@ -42,6 +43,7 @@ ONE_OF_EACH = [
     ConfigError("w", option="prefetch", source="engine", fix="f"),
     DuplicateReaderError("x", distributions=["a 1.0", "b 2.0"], fix="pip uninstall b"),
     NoSuitableReaderError("none", selection=NONE_FITS, fix="f"),
+    BudgetInfeasibleError("b", selection=NONE_FITS, needed=3, budget=2, largest_tensor=1, fix="f"),
     NoSuitableQuantMethodError("Q4_K", "cuda", available=["gguf on cpu"], fix="f"),
     *(
         kind("w", name="x", fix="f", code="broken", distribution="d", selection=NONE_FITS)

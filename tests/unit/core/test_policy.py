@@ -20,6 +20,7 @@ MAPPED = info("mapped", features={F.FILE_MAPPING}, lifetime=Lifetime.MAPPED)
 COPYING = info("copying", features={F.FILE_MAPPING}, lifetime=Lifetime.MAPPED, options={"copy"})
 OWNED = info("owned")
 BOUNDED = info("bounded", features={F.BOUNDED_MEMORY}, lifetime=Lifetime.UNTIL_NEXT)
+FILLING = info("filling", features={F.BOUNDED_MEMORY, F.READ_INTO})
 TIGHT = Environment(host_memory_budget=10)
 
 
@@ -50,6 +51,18 @@ def names(
         ("over-budget", COPYING, Request(bytes_wanted=11, owned=True), TIGHT, "would hold 11 bytes"),
         ("over-budget", BOUNDED, Request(bytes_wanted=11, kept_on_host=True), TIGHT, "would hold 11 bytes"),
         ("over-budget", BOUNDED, Request(bytes_wanted=11, owned=True), TIGHT, "would hold 11 bytes"),
+        ("over-budget", BOUNDED, Request(bytes_wanted=99, largest_tensor=6), TIGHT, "would hold 12 bytes"),
+        ("over-budget", BOUNDED, Request(bytes_wanted=11, largest_tensor=9), TIGHT, "would hold 11 bytes"),
+        ("over-budget", FILLING, Request(bytes_wanted=99, largest_tensor=6), TIGHT, "would hold 12 bytes"),
+        ("over-budget", FILLING, Request(bytes_wanted=99, kept_on_host=True), TIGHT, "would hold 99 bytes"),
+        (
+            "over-budget",
+            BOUNDED,
+            Request(bytes_wanted=99, largest_tensor=6, device="cuda"),
+            TIGHT,
+            "would have 12 bytes of host memory under way, and 10 are free",
+        ),
+        ("over-budget", COPYING, Request(bytes_wanted=11, options={"copy": True}), TIGHT, "would hold 11 bytes"),
     ],
 )
 def test_a_reader_that_cannot_serve_is_rejected_with_a_code_and_the_reason(
@@ -79,6 +92,11 @@ def test_a_reader_that_cannot_serve_is_rejected_with_a_code_and_the_reason(
         (BOUNDED, Request(bytes_wanted=11), TIGHT),
         (BOUNDED, Request(bytes_wanted=11, device="cuda"), TIGHT),
         (MAPPED, Request(bytes_wanted=11, device="cuda"), TIGHT),
+        (MAPPED, Request(bytes_wanted=99, largest_tensor=99), TIGHT),
+        (BOUNDED, Request(bytes_wanted=99, largest_tensor=5), TIGHT),
+        (BOUNDED, Request(bytes_wanted=99, largest_tensor=5, kept_on_host=True, device="cuda"), TIGHT),
+        (BOUNDED, Request(bytes_wanted=99, largest_tensor=5, owned=True, into_targets=True), TIGHT),
+        (FILLING, Request(bytes_wanted=99, largest_tensor=99, into_targets=True), TIGHT),
     ],
 )
 def test_a_reader_that_can_serve_is_accepted(reader: ReaderInfo, request_: Request, environment: Environment) -> None:

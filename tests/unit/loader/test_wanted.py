@@ -23,6 +23,7 @@ def test_everything_asks_for_no_feature() -> None:
         "needs": frozenset(),
         "dtypes": frozenset({"float32", "bfloat16"}),
         "bytes_wanted": 144,
+        "largest_tensor": 96,
     }
 
 

@@ -6,10 +6,14 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import save_file
 from support.files import floats, write_sharded, write_tensors
+from torch import nn
+from unit.gguf.gguf_bytes import write_gguf
 
-from weight_readers import FileChangedError
+from weight_readers import FileChangedError, ReadStats
 from weight_readers_loader import open_checkpoint
+from weight_readers_loader.streams import Totals
 from weight_readers_loader.watch import Watch
 
 
@@ -105,3 +109,50 @@ def test_a_checkpoint_that_changed_after_it_was_opened_is_refused_before_a_tenso
     write_tensors(path, {"w": ("F32", [3], floats(1, 2, 3))})
     with pytest.raises(FileChangedError, match="changed after the checkpoint was opened"):
         checkpoint.state_dict()
+
+
+def one_file(reader: str, folder: Path) -> Path:
+    """A checkpoint of two tensors in the format of a reader."""
+    tensors = {"a": torch.ones(4), "b": torch.zeros(4)}
+    if reader == "gguf":
+        numbers = {name: (0, (4,), t.numpy().tobytes()) for name, t in tensors.items()}
+        return write_gguf(folder / "m.gguf", numbers, {"general.architecture": "tiny"})
+    if reader == "pt":
+        torch.save(tensors, folder / "pytorch_model.bin")
+        return folder / "pytorch_model.bin"
+    save_file(tensors, folder / "model.safetensors")
+    return folder / "model.safetensors"
+
+
+@pytest.mark.parametrize("reader", ["safetensors", "threaded", "runai_streamer", "gguf", "pt"])
+class TestAFileThatIsWrittenInPlaceInTheMidstOfALoad:
+    """Of the same size, after the last tensor was handed out: only the end of the load can see it."""
+
+    def test_is_found_at_the_end_of_the_stream(self, reader: str, tmp_path: Path) -> None:
+        path = one_file(reader, tmp_path)
+        weights = open_checkpoint(path, reader=reader).iter_weights()
+        taken = [next(weights), next(weights)]
+        later(path)
+        with pytest.raises(FileChangedError) as refused:
+            next(weights)
+        assert (refused.value.path, len(taken)) == (str(path), 2)
+
+    @pytest.mark.parametrize("memory", ["cpu", "meta"])
+    def test_is_found_before_a_load_into_targets_is_over(
+        self, reader: str, memory: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        path = one_file(reader, tmp_path)
+        module = nn.ParameterDict({name: nn.Parameter(torch.ones(4, device=memory)) for name in "ab"})
+        checkpoint = open_checkpoint(path, reader=reader)
+        whole = Totals.update
+
+        def update(totals: Totals, stats: ReadStats) -> None:
+            whole(totals, stats)
+            if stats.tensors == 2:
+                later(path)
+
+        monkeypatch.setattr(Totals, "update", update)
+        with pytest.raises(FileChangedError) as refused:
+            checkpoint.load_into(module)
+        assert refused.value.path == str(path)
+        assert all(value.device.type == memory for value in module.values())

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -40,14 +39,8 @@ class Fields(NamedTuple):
     end: int
 
 
-def plain_fields(match: re.Match[str]) -> Fields:
-    """The fields of an entry that the pattern of `_text` matched."""
-    _, dtype, shape, begin, end = match.groups()
-    return Fields(dtype, _shape_of(shape), int(begin), int(end))
-
-
-@lru_cache(maxsize=1024)
-def _shape_of(text: str | None) -> tuple[int, ...]:
+def plain_shape(text: str | None) -> tuple[int, ...]:
+    """The sizes between the brackets of an entry that the pattern of `_text` matched."""
     return tuple(map(int, text.split(","))) if text else ()
 
 
@@ -124,18 +117,24 @@ def problems_of(name: str, fields: Fields, size: Geometry, path: str) -> Sequenc
 def listed(name: str, fields: Fields, size: Geometry, path: str, data_start: int) -> TensorMeta:
     """The tensor as `inspect` lists it, whatever is wrong with it."""
     dtype, shape, begin, end = fields
+    return tensor_meta(name, dtype, shape[: MAX_DIMS + 1], size, max(0, end - begin), path, data_start + begin)
+
+
+def tensor_meta(
+    name: str, dtype: str, shape: tuple[int, ...], size: Geometry, nbytes: int, path: str, offset: int
+) -> TensorMeta:
     # The constructor of a frozen dataclass takes four times as long, and ``__dict__`` would be one more object for
-    # the garbage collector: of many new ones it makes a full collection, which stops every thread.
+    # the garbage collector: of many new ones it makes a full collection, which stops every thread. What is not set
+    # here has its default in the class.
     meta = object.__new__(TensorMeta)
     _set(meta, "name", name)
     _set(meta, "dtype", size.torch_name)
     _set(meta, "source_dtype", dtype)
-    _set(meta, "shape", shape[: MAX_DIMS + 1])
+    _set(meta, "shape", shape)
     _set(meta, "stored_shape", size.stored_shape)
-    _set(meta, "nbytes", max(0, end - begin))
+    _set(meta, "nbytes", nbytes)
     _set(meta, "file", path)
-    _set(meta, "offset", data_start + begin)
-    _set(meta, "ggml_type", None)
+    _set(meta, "offset", offset)
     return meta
 
 

@@ -6,19 +6,23 @@ from __future__ import annotations
 import io
 import os
 import re
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 from weight_readers.errors import CheckpointError, DuplicateTensorError, HeaderError, TruncatedFileError
 from weight_readers.reader import TensorMeta
 from weight_readers_files.content import HEAD_BYTES, MAX_SAFETENSORS_HEADER
 from weight_readers_safetensors._entries import (
     Fields,
+    Geometry,
     MalformedEntryError,
     fields_of,
     geometry,
     json_word,
     listed,
-    plain_fields,
+    plain_shape,
     problems_of,
+    tensor_meta,
 )
 from weight_readers_safetensors._layout import DOWNLOAD_AGAIN, Placed, layout_problems, size_problems
 from weight_readers_safetensors._text import HeaderText
@@ -29,6 +33,8 @@ MAX_ENTRY = 256 * 1024
 MAX_METADATA = 4 * 1024 * 1024
 """Characters in ``__metadata__``."""
 MAX_METADATA_KEYS = 8_192
+MAX_SIZES = 1024
+"""Different shapes that are remembered at once."""
 MAX_PROBLEMS = 100
 """Problems collected per file before reading its header stops."""
 
@@ -48,6 +54,7 @@ class Scan:
         self.tensors: dict[str, TensorMeta] = {}
         self.problems: list[CheckpointError] = []
         self._placed: list[Placed] = []
+        self._sizes: dict[tuple[str, str | None], tuple[tuple[int, ...], Geometry]] = {}
         self._has_metadata = False
         self._layout_known = True
 
@@ -111,16 +118,39 @@ class Scan:
             )
 
     def _members(self, text: HeaderText) -> None:
-        for name, plain in text.members():
-            if name == "__metadata__":
+        for name, run in text.members():
+            if run:
+                self._take_run(run)
+            elif name == "__metadata__":
                 self._take_metadata(text)
             else:
-                self._take_tensor(name, plain, text)
+                self._take_tensor(name, text)
         text.finish()
 
-    def _take_tensor(self, name: str, plain: re.Match[str] | None, text: HeaderText) -> None:
+    def _take_run(self, run: Sequence[re.Match[str]]) -> None:
+        """Entries whose fields are of the right types; there may be 100 000, so what is right is taken at once."""
+        tensors, sizes, placed = self.tensors, self._sizes, self._placed
+        for match in run:
+            name, dtype, text, first, last = match.groups()
+            shape, size = sizes.get((dtype, text)) or self._size(dtype, text)
+            begin, end = int(first), int(last)
+            if end - begin == size.nbytes and name not in tensors:
+                tensors[name] = tensor_meta(name, dtype, shape, size, end - begin, self.path, self.data_start + begin)
+                placed.append((begin, end, name))
+            else:
+                self._place(name, Fields(dtype, shape, begin, end))
+
+    def _size(self, dtype: str, text: str | None) -> tuple[tuple[int, ...], Geometry]:
+        """The shape that ``text`` writes, and its geometry: the layers of a model share a handful."""
+        shape = plain_shape(text)
+        if len(self._sizes) >= MAX_SIZES:
+            self._sizes.clear()
+        self._sizes[dtype, text] = found = shape, geometry(dtype, shape)
+        return found
+
+    def _take_tensor(self, name: str, text: HeaderText) -> None:
         try:
-            fields = plain_fields(plain) if plain else fields_of(text.value(MAX_ENTRY, "the entry of one tensor"))
+            fields = fields_of(text.value(MAX_ENTRY, "the entry of one tensor"))
         except MalformedEntryError as error:
             self._layout_known = False
             self._add(HeaderError(str(error), path=self.path, tensor=name))
@@ -149,8 +179,7 @@ class Scan:
 
     def _take_pairs(self, text: HeaderText) -> None:
         size = 0
-        for count, (key, plain) in enumerate(text.members()):
-            value = text.value(MAX_METADATA, "a value in __metadata__") if plain is None else {}
+        for count, (key, value) in enumerate(self._pairs(text)):
             size += len(key) + len(value) if isinstance(value, str) else len(key)
             if count >= MAX_METADATA_KEYS or size > MAX_METADATA:
                 raise text.error(
@@ -165,6 +194,13 @@ class Scan:
                 self._add(
                     HeaderError(f"metadata key {key[:64]!r} holds {json_word(value)}, not a string", path=self.path)
                 )
+
+    def _pairs(self, text: HeaderText) -> Iterator[tuple[str, Any]]:
+        """Keys and values; of what looks like the entry of a tensor it matters here only that it is an object."""
+        for key, run in text.members():
+            yield from ((match[1], {}) for match in run)
+            if not run:
+                yield key, text.value(MAX_METADATA, "a value in __metadata__")
 
     def _layout(self) -> None:
         if not self._layout_known:

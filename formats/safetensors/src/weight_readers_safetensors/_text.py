@@ -10,7 +10,8 @@ from __future__ import annotations
 import codecs
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import islice
 from json import JSONDecodeError
 from typing import Any, Protocol
 
@@ -24,16 +25,18 @@ MAX_NAME = 64 * 1024
 MAX_DEPTH = 127
 """Nested lists and objects, the header's own object included: the limit of the safetensors library."""
 
+_RUN = 64
+"""Plain entries taken at a time: each match is held meanwhile."""
 _SPACES = b" " * WINDOW
 _skip_blanks = re.compile(r"[ \t\n\r]*").match
 _WHOLE = r"(?:0|[1-9][0-9]{0,17})"
 # An entry as every known writer puts it, with the comma before the next. All else takes the careful way through
 # `HeaderText.value`, which costs several times as much; a header of 20 000 tensors is the reason for this one.
-_plain_entry = re.compile(
+_PLAIN_ENTRY = re.compile(
     r'"(?!__metadata__")([^"\\\x00-\x1f]{0,4096})": ?\{"dtype": ?"([A-Z0-9_]{1,64})", ?'
     rf'"shape": ?\[({_WHOLE}(?:, ?{_WHOLE})*)?\], ?'
     rf'"data_offsets": ?\[({_WHOLE}), ?({_WHOLE})\]\}}, ?(?=")'
-).match
+)
 
 
 class _Readable(Protocol):
@@ -57,26 +60,34 @@ class HeaderText:
         self._undecoded = b""
         self._fault: CheckpointError | None = None
 
-    def members(self) -> Iterator[tuple[str, re.Match[str] | None]]:
-        """Take the object that begins here: its keys, each with the match of a plain tensor entry, or None.
+    def members(self) -> Iterator[tuple[str, Sequence[re.Match[str]]]]:
+        """Take the object that begins here: its keys, or runs of plain tensor entries, the name first in each match.
 
-        After None the caller takes the value with `value` or `members` before it asks for the next key.
+        A run has no key (""). After a key, with no run, the caller takes the value with `value` or `members` before it
+        asks for the next one.
         """
         self._take("{", "an object")
         if self.peek() == "}":
             self._at += 1
             return
         while True:
-            while plain := _plain_entry(self._text, self._at):
-                self._at = plain.end()
-                yield plain[1], plain
-            yield self._key(), None
+            while run := self._plain_run():
+                yield "", run
+            yield self._key(), ()
             if self.peek() == "}":
                 self._at += 1
                 return
             self._take(",", "',' or '}'")
             if self.peek() == "}":
                 raise self.error("a trailing comma before '}'")
+
+    def _plain_run(self) -> list[re.Match[str]]:
+        """The plain entries that follow each other from here on; no more of them at once than are soon dealt with."""
+        following = _PLAIN_ENTRY.scanner(self._text, self._at).match  # type: ignore[attr-defined]
+        run = list(islice(iter(following, None), _RUN))
+        if run:
+            self._at = run[-1].end()
+        return run
 
     def _key(self) -> str:
         if self.peek() != '"':

@@ -31,9 +31,11 @@ def read_headers(files: Files, open_file: Opener = open_regular) -> CheckpointMe
     tensors: dict[str, TensorMeta] = {}
     for header, _ in scanned:
         tensors.update(header.tensors)
+    # Names are compared one by one only where some are in two files: there may be 100 000.
+    twice = len(tensors) < sum(len(header.tensors) for header, _ in scanned)
     problems = [
         *(problem for _, found in scanned for problem in found),
-        *shared((header.path, header.tensors) for header, _ in scanned),
+        *shared((header.path, header.tensors if twice else ()) for header, _ in scanned),
     ]
     raise_problems(problems, path=common_folder(paths), partial=tensors.values())
     return CheckpointMeta(tensors, [header.file_meta() for header, _ in scanned])

@@ -34,6 +34,7 @@ FLAGS = (
         help="Whether one rank reads for all.  [default: disabled]",
     ),
     click.option("--max-in-flight-bytes", metavar="SIZE", help="Bytes under way at most, as 256MiB."),
+    click.option("--host-budget", metavar="SIZE", help="Host memory that a load may take, as 8GiB, or auto."),
     click.option("--direct-io", type=click.Choice(["on", "off", "auto"]), help="Past the page cache."),
     click.option("--prefetch", type=click.IntRange(0, 64), help="Threads that read ahead in mapped files."),
     click.option("--device", help="Where tensors go.  [default: cpu]"),

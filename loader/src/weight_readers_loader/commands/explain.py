@@ -15,6 +15,7 @@ from weight_readers import (
     WeightReadersError,
 )
 from weight_readers_loader.adapters import Adapted, Adapter
+from weight_readers_loader.budget import HostBudget
 from weight_readers_loader.chooser import Chooser
 from weight_readers_loader.commands.output import errors
 from weight_readers_loader.config import LayeredConfig
@@ -34,6 +35,7 @@ class Explained:
     selection: Selection
     config: LayeredConfig
     cache: str | None = None
+    budget: HostBudget | None = None
     doubt: str | None = None
     error: WeightReadersError | None = None
 
@@ -44,6 +46,8 @@ class Explained:
         lines += [f"  {scheme}{name}: {value}" for name, value in self.layout.place.items()]
         if self.cache is not None:
             lines.append(f"  copies of what is read go to {self.cache}")
+        if self.budget is not None:
+            lines.append(f"  host budget: {self.budget.said}")
         lines += [f"  option {setting}" for setting in self.config.settings()]
         if made := self._made_with():
             lines.append(f"  made with: {', '.join(f'{name}={value!r}' for name, value in made.items())}")
@@ -59,6 +63,7 @@ class Explained:
             "files": list(self.layout.paths),
             "place": dict(self.layout.place),
             "cache": self.cache,
+            "host_budget": None if self.budget is None else self.budget.nbytes,
             "selection": self.selection.to_json(),
             "config": self.config.to_json(),
             "made_with": self._made_with(),
@@ -99,7 +104,9 @@ def explain(
         except WeightReadersError as refusal:
             error = refusal
     cache = str(chooser.fetched.cache) if chooser.fetched is not None else None
-    return Explained(layout=layout, selection=selection, config=config, cache=cache, doubt=doubt, error=error)
+    return Explained(
+        layout=layout, selection=selection, config=config, cache=cache, budget=chooser.budget, doubt=doubt, error=error
+    )
 
 
 def _needs(
@@ -124,4 +131,4 @@ def _needs(
 
 def _without_headers(key_filter: Callable[[str], bool] | None) -> Mapping[str, Any]:
     wanted = Wanted(tensors={}, whole=key_filter is None)
-    return {name: value for name, value in wanted.needs().items() if name != "bytes_wanted"}
+    return {name: value for name, value in wanted.needs().items() if name not in ("bytes_wanted", "largest_tensor")}

@@ -6,10 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from weight_readers import CheckpointProblems
-from weight_readers_loader.checkpoint import Checkpoint, open_checkpoint
+from weight_readers_loader.checkpoint import open_checkpoint
 from weight_readers_loader.config import LayeredConfig
-from weight_readers_loader.digests import references, verify
 from weight_readers_loader.report import LoadReport
 from weight_readers_loader.wording import some
 
@@ -25,18 +23,17 @@ def load(
     cast: bool,
     partial: bool,
     aliases: bool,
-    sha256: bool,
+    verify: bool,
     manifest: str | None,
     progress: bool,
     on_file: Callable[[str], None],
 ) -> tuple[Any, LoadReport]:
     """What was filled (the state dict, or what ``into`` returned) and the report."""
     checkpoint = open_checkpoint(reference, config=config, on_file=on_file, show_progress=progress, **layout_arguments)
-    if sha256 or manifest is not None:
-        _verify(checkpoint, manifest)
     if key_filter is not None and not any(map(key_filter, checkpoint.tensors)):
         raise ValueError(f"no tensor of {reference} matches --filter: it has {some(list(checkpoint.tensors), 5)}")
     shared: dict[str, Any] = {"owned": owned, "resolve_aliases": aliases, "show_progress": progress}
+    shared["verify"] = verify if manifest is None else manifest
     if into is None:
         filled = checkpoint.state_dict(key_filter=key_filter, touch=True, **shared)
     else:
@@ -44,13 +41,3 @@ def load(
         checkpoint.load_into(filled, strict=not partial, cast=cast, **shared)
     assert checkpoint.report is not None  # noqa: S101 - both ways of loading make one
     return filled, checkpoint.report
-
-
-def _verify(checkpoint: Checkpoint, manifest: str | None) -> None:
-    files, scheme = checkpoint.layout.files, checkpoint.layout.scheme
-    if scheme != "file":
-        raise ValueError(f"the contents of {scheme}:// objects are not hashed here: run `weight-readers verify` before")
-    result = verify(files, references(files, manifest))
-    CheckpointProblems.raise_any(result.problems, path=checkpoint.layout.root)
-    if result.unknown:
-        raise ValueError(f"no digest to verify {some(result.unknown)} against. Pass --manifest FILE, or drop --sha256")

@@ -82,7 +82,7 @@ def how(given: dict[str, Any]) -> str | None:
     asked = [name for name in HOW if given.pop(name)]
     if len(asked) > 1:
         raise click.UsageError(f"--{asked[0]} and --{asked[1]} exclude each other")
-    for name in ("sha256", "manifest"):
+    for name in ("verify", "manifest"):
         if asked and given[name]:
             raise click.UsageError(f"--{name} and --{asked[0]} exclude each other: run `weight-readers verify` before")
     if asked and given["owned"] and (asked[0] != "slices" or given["into"] is None):

@@ -7,8 +7,10 @@ from functools import partial
 from typing import Any
 
 from weight_readers import ConfigError, Feature, ReaderInfo, available_reader_names, describe_reader
+from weight_readers_loader.budget import BOUNDS, HostBudget
 from weight_readers_loader.config.layers import LayeredConfig, Setting
 from weight_readers_loader.config.variables import is_of_core
+from weight_readers_loader.environment import available_memory
 
 DEQUANTIZED = {"float32": "float32", "bfloat16": "bfloat16", "float16": "float16"} | {
     "fp32": "float32",
@@ -18,10 +20,9 @@ DEQUANTIZED = {"float32": "float32", "bfloat16": "bfloat16", "float16": "float16
 """What ``dequantize`` may be, in torch's words and in short ones."""
 
 _THREADS = ("num_threads", "concurrency")
-_BOUNDS = ("max_in_flight_bytes", "memory_limit")
 _NAMES = {
     "num_weight_load_threads": _THREADS,
-    "max_in_flight_bytes": _BOUNDS,
+    "max_in_flight_bytes": BOUNDS,
     "direct_io": ("direct_io",),
     "prefetch": ("prefetch",),
     "dequantize": ("dequantize",),
@@ -49,6 +50,7 @@ def asked(config: LayeredConfig) -> dict[str, Any]:
         "options": options,
         "settings": settings,
         "cache_dir": config.value("cache_dir"),
+        "budget": _budget(config),
         "check": partial(check_bound, config),
     }
 
@@ -97,6 +99,19 @@ def _check_broadcast(config: LayeredConfig) -> None:
         )
 
 
+def _budget(config: LayeredConfig) -> HostBudget | None:
+    asked, bound = config.setting("host_budget"), config.setting("max_in_flight_bytes")
+    if asked is None:
+        return None
+    if bound is not None and asked.value != "auto" and bound.value > asked.value:
+        said = f"{bound} and {asked} exclude each other: what is under way is part of the budget"
+        raise ConfigError(said, option=bound.name, source=bound.source)
+    try:
+        return HostBudget.of(asked.value, available_memory())
+    except ValueError as error:
+        raise ConfigError(f"{asked}: {error}", option=asked.name, source=asked.source) from error
+
+
 def _unless_of_core(setting: Setting | None) -> Any:
     return None if setting is None or is_of_core(setting.name, setting.source) else setting.value
 
@@ -120,7 +135,7 @@ def check_bound(config: LayeredConfig, info: ReaderInfo) -> None:
     """
     bound = config.setting("max_in_flight_bytes")
     # As it is declared: with the option copy a mapping reader has one tensor under way, the consumer's own.
-    if bound is None or describe_reader(info.name).retains_file_mapping or set(_BOUNDS) & set(info.options):
+    if bound is None or describe_reader(info.name).retains_file_mapping or set(BOUNDS) & set(info.options):
         return
     raise ConfigError(
         f"{bound} cannot be kept by reader {info.name!r}: it has no option for it and copies what it reads",

@@ -31,6 +31,10 @@ def _as_bytes(value: object) -> object:
     return int(float(match["number"]) * _UNITS[match["unit"].upper()])
 
 
+def _as_budget(value: object) -> object:
+    return value if value == "auto" else _as_bytes(value)
+
+
 def _as_tuple(value: object) -> object:
     # A single text would become the tuple of its letters.
     return tuple(value) if isinstance(value, list) else value
@@ -38,6 +42,9 @@ def _as_tuple(value: object) -> object:
 
 Bytes = Annotated[int, BeforeValidator(_as_bytes), Field(ge=1, le=1 << 50)]
 """A whole number of bytes, or a text with a unit: ``"256MiB"`` (binary) or ``"1.5GB"`` (decimal)."""
+
+Budget = Annotated[Annotated[int, Field(ge=1, le=1 << 50)] | Literal["auto"], BeforeValidator(_as_budget)]
+"""`Bytes`, or ``"auto"``."""
 
 Names = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_as_tuple)]
 FloatDtype = Literal["float64", "float32", "bfloat16", "float16", "fp32", "bf16", "fp16"]
@@ -69,6 +76,9 @@ class LoadConfig(BaseModel):
     )
     max_in_flight_bytes: Bytes | None = Field(
         None, description="Bytes under way at most, of a reader that copies; a mapping has none under way."
+    )
+    host_budget: Budget | None = Field(
+        None, description="Host memory that a load may take besides tensors that exist, or auto for what is left."
     )
     direct_io: Literal["on", "off", "auto"] | None = Field(
         None, description="Past the page cache; on takes only readers that can."

@@ -63,8 +63,7 @@ def read_index(listing: Listing, name: str) -> Index:
     weight_map = document.get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise _bad("the index maps no tensor to a file", path, "a non-empty object as weight_map", _shown(weight_map))
-    CheckpointProblems.raise_any(islice(_bad_values(weight_map, path), _MOST), path=path)
-    shards = tuple(sorted(set(weight_map.values()), key=natural_key))
+    shards = _shards(weight_map, path)
     total = _total_size(document)
     said = tuple(f"the index {name} {what}: ignored" for what in _unusable(document, total))
     return Index(path=path, name=name, weight_map=weight_map, shards=shards, total_size=total, notices=said)
@@ -127,6 +126,15 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _refuse_constant(text: str) -> None:
     raise ValueError(f"{text}, which JSON does not have")
+
+
+def _shards(weight_map: Mapping[str, Any], path: str) -> tuple[str, ...]:
+    """The distinct file names in natural order. Raises for what is none, each with the first tensor that has it."""
+    kinds = set(map(type, weight_map.values()))
+    names = set(weight_map.values()) if kinds == {str} else set()
+    if kinds != {str} or any(map(why_unsafe, names)):
+        CheckpointProblems.raise_any(islice(_bad_values(weight_map, path), _MOST), path=path)
+    return tuple(sorted(names, key=natural_key))
 
 
 def _bad_values(weight_map: Mapping[str, Any], path: str) -> Iterator[CheckpointError]:
