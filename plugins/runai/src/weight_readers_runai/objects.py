@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from weight_readers import CheckpointError, CheckpointMeta
 from weight_readers.reader import Files
 from weight_readers_files import FilePlan, natural_order
-from weight_readers_runai import leaving, refusals
+from weight_readers_runai import leaving, native, refusals
 from weight_readers_runai.deadline import within
 from weight_readers_runai.options import DEFAULT_MEMORY_LIMIT, Options
 from weight_readers_runai.store import ObjectState, Store
@@ -120,7 +120,6 @@ class StoredObjects:
     """The native client of S3 takes some 170 MiB besides."""
     congruent = False
     gap = 0
-    _used_in: int | None = None
 
     def __init__(self, store: Store, states: Mapping[str, ObjectState], options: Options) -> None:
         self._store = store
@@ -129,7 +128,7 @@ class StoredObjects:
 
     def open(self) -> Streamer:
         """A session that is told the settings which the headers were read with."""
-        self._refuse_fork()
+        native.claim(_uri(next(iter(self._states))))
         # One request per range of ours, which is what `guard` relies on.
         environment = {"RUNAI_STREAMER_CHUNK_BYTESIZE": str(_BLOCK_BYTES), **self._options.threads()}
         settings = self._store.settings
@@ -176,15 +175,6 @@ class StoredObjects:
         known, uri = self._states.get(plan.path), _uri(plan.path)
         if last and known is not None:
             self._store.require_same(uri, known, tensor)
-
-    def _refuse_fork(self) -> None:
-        used = StoredObjects._used_in
-        if used is not None and used != os.getpid():
-            raise RuntimeError(
-                "object storage was streamed in the parent of this forked process, and the native client does not "
-                "survive a fork: start the process with spawn or forkserver"
-            )
-        StoredObjects._used_in = os.getpid()
 
 
 def _uri(path: str) -> Uri:
