@@ -31,7 +31,7 @@ def plan(
     cannot hold, and IndexError or ValueError for a slice that its tensor cannot be cut by.
     """
     check_slices(meta, slices)
-    chosen = (meta if key_filter is None else meta.where(key_filter)).by_file()
+    chosen = (meta if key_filter is None else meta.where(key_filter)).by_file
     tables = [(file, chosen[file.path]) for file in meta.files if file.path in chosen]
     dtypes = _dtypes([table for _, table in tables])
     return [file_plan(file, states, _wanted(by_offset(table), dtypes, slices)) for file, table in tables]

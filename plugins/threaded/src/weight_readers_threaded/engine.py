@@ -133,11 +133,16 @@ class Engine(Generic[L]):
             yield load
 
     def _pull(self) -> L | None:
-        with self._room:
+        if self._requested < ALL:
+            # In a fork the lock may be held by a thread that is not there.
+            self._owner.require()
+            with self._room:
+                load = next(self._loads, None)
+        else:  # no thread asks for loads any more
             load = next(self._loads, None)
-            if load is None and self._failed is not None:
-                raise self._failed[1]
-            return load
+        if load is None and self._failed is not None:
+            raise self._failed[1]
+        return load
 
     def wait(self, index: int, *, beyond: int | None = None) -> bool:
         """Wait until place ``index`` is whole. With ``beyond``, False as soon as more bytes than that are read.

@@ -62,8 +62,7 @@ class ThreadedReader:
 
     def read_meta(self, files: Files) -> CheckpointMeta:
         """Check every header. Raises `CheckpointProblems` listing all that is wrong, over all files."""
-        meta = self._headers.read(files).meta
-        return CheckpointMeta(meta, meta.files)
+        return self._headers.read(files).meta
 
     def iter_weights(
         self,
