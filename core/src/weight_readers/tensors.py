@@ -8,6 +8,7 @@ from collections.abc import Callable, Hashable, ItemsView, Iterable, Iterator, M
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, groupby
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from weight_readers._schema import Schema
@@ -54,6 +55,7 @@ class TensorMeta(Schema):
 
 
 _set = object.__setattr__
+_nbytes = attrgetter("nbytes")
 
 
 class TensorKind(NamedTuple):
@@ -173,7 +175,8 @@ class TensorTable(Mapping[str, TensorMeta]):
         rows = [row for row, name in enumerate(self.names) if takes(name)]
         return self if len(rows) == len(self) else self._part(rows)
 
-    def by_file(self) -> dict[str, TensorTable]:
+    @cached_property
+    def by_file(self) -> Mapping[str, TensorTable]:
         """The tensors in each file, by path."""
         runs: dict[str, list[TensorTable]] = {}
         begin = 0
@@ -192,7 +195,12 @@ class TensorTable(Mapping[str, TensorMeta]):
     @property
     def nbytes(self) -> int:
         """The bytes that all tensors take in their files."""
-        return sum(kind.nbytes * count for kind, count in self.kind_counts)
+        return sum(map(_nbytes, self.kinds))
+
+    @property
+    def has_twins(self) -> bool:
+        """Whether a name is there twice after all, which is an error in the files."""
+        return len(self._rows) < len(self)
 
     @cached_property
     def _rows(self) -> dict[Hashable, int]:

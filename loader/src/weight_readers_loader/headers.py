@@ -32,9 +32,13 @@ class ReadsHeaders(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Headers:
-    """``located`` maps each path to its tensors; ``groups`` are the files that a reader takes in one go."""
+    """``located`` maps each path to its tensors; ``groups`` are the files that a reader takes in one go.
+
+    ``tensors`` are those of the files without problems.
+    """
 
     located: Mapping[str, TensorTable]
+    tensors: TensorTable
     files: tuple[FileMeta, ...] = ()
     groups: tuple[tuple[str, ...], ...] = ()
     problems: tuple[CheckpointError, ...] = field(default=(), compare=False)
@@ -43,7 +47,7 @@ class Headers:
 def read_headers(layout: Layout, reader: ReadsHeaders) -> Headers:
     """Read them all. Raises no `CheckpointError`: those are in ``problems``, with what could be listed beside."""
     if not layout.paths:
-        return Headers(located={})
+        return Headers(located={}, tensors=TensorTable({}))
     together = _read([layout.paths], reader)
     # An index says which of two tensors of one name counts; without one they are two checkpoints.
     if layout.index is not None and any(isinstance(p, DuplicateTensorError) for p in together.problems):
@@ -71,6 +75,7 @@ def _read(groups: Sequence[tuple[str, ...]], reader: ReadsHeaders) -> Headers:
             partial += error.partial
     return Headers(
         located=_located(groups, partial, metas),
+        tensors=TensorTable.joined(metas),
         files=tuple(file for meta in metas for file in meta.files),
         groups=tuple(tuple(file.path for file in meta.files) for meta in metas),
         problems=tuple(problems),
@@ -96,5 +101,5 @@ def _located(
         found.setdefault(tensor.file, {})[tensor.name] = tensor
     located = {path: TensorTable(tensors) for path, tensors in found.items()}
     for meta in metas:
-        located |= meta.by_file()
+        located |= meta.by_file
     return located

@@ -71,7 +71,7 @@ def preflight(layout: Layout, reader: ReadsHeaders, *, strict: bool) -> Prefligh
     chosen = _chosen(headers, layout)
     if layout.index is not None:
         problems += _index_problems(layout, layout.index, headers, chosen, strays)
-    tensors = TensorTable.joined(chosen.values())
+    tensors = _together(chosen, headers)
     empty = _without_elements(tensors)
     problems += [] if problems else _empty_weights(layout, tensors, empty)
     doubts = _doubts(layout, headers, chosen, strays)
@@ -157,6 +157,13 @@ def _of_shard(tensors: TensorTable, shard: str, index: Index) -> TensorTable:
     return tensors if said.count(shard) == len(said) else tensors.where(lambda name: shard_of(name) == shard)
 
 
+def _together(chosen: Mapping[str, TensorTable], headers: Headers) -> TensorTable:
+    """All that is chosen; where that is all there is, the reader's own table, with what it found out about it."""
+    if len(chosen) == len(headers.located) and all(chosen[path] is held for path, held in headers.located.items()):
+        return headers.tensors
+    return TensorTable.joined(chosen.values())
+
+
 def _without_elements(tensors: TensorTable) -> list[TensorMeta]:
     # A table has few kinds for many tensors.
     if all(kind.nbytes or math.prod(kind.shape) for kind, _ in tensors.kind_counts):
@@ -192,7 +199,7 @@ def _unnamed(path: str, names: Sequence[str], index: Index) -> CheckpointError:
 def _wrong_total(layout: Layout, headers: Headers) -> list[str]:
     if layout.index is None or layout.index.total_size is None:
         return []
-    actual = sum(tensors.nbytes for tensors in headers.located.values())
+    actual = headers.tensors.nbytes
     if layout.index.total_size == actual:
         return []
     return [f"{layout.index.name} gives a total of {layout.index.total_size} bytes, and its files hold {actual}"]

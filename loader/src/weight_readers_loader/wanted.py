@@ -98,7 +98,7 @@ class Wanted:
 
     def split(self, groups: Iterable[Sequence[str]]) -> Iterator[tuple[Sequence[str], Wanted]]:
         """Each group of files with the part that lies in it; groups of which nothing is wanted are left out."""
-        by_file = self.tensors.by_file()
+        by_file = self.tensors.by_file
         for files in groups:
             tables = [by_file[file] for file in files if file in by_file]
             if tables:

@@ -75,8 +75,8 @@ def test_parts_keep_the_order_that_is_asked_for() -> None:
 
 def test_tensors_are_told_apart_by_file_also_where_files_alternate() -> None:
     expected = {"2": {"b": METAS["b"], "c": METAS["c"]}, "1": {"a": METAS["a"]}}
-    assert expected == TABLE.by_file()
-    assert [*TABLE.by_file()] == ["2", "1"]
+    assert expected == TABLE.by_file
+    assert [*TABLE.by_file] == ["2", "1"]
 
 
 def test_sums_and_kinds_are_those_of_the_tensors() -> None:

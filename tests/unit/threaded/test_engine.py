@@ -18,7 +18,6 @@ from support.measure import nothing_left_open
 from weight_readers import CheckpointError, UnreadableFileError
 from weight_readers_threaded.engine import Engine
 from weight_readers_threaded.files import OpenFile
-from weight_readers_threaded.requests import requests
 
 CONTENT = bytes(n % 251 for n in range(1000))
 THREADS = [1, 2, 4, 16]
@@ -43,6 +42,7 @@ class Memory:
         self.name = name
         self.path = path
         self.ranges = [(begin, nbytes)]
+        self.places = [self]
         self.cost = nbytes
         self.held = held
         self.data: bytearray | None = None
@@ -101,9 +101,10 @@ def places_of(path: str, sizes: Sequence[int], held: Held | None = None) -> list
 
 def engine(
     places: Sequence[Memory], *, threads: int = 4, limit: int = 1 << 20, read: Read = whole, chunk: int = 7
-) -> Engine:
-    jobs = requests(places, chunk_bytes=chunk, joined_bytes=limit)
-    return Engine(jobs, places, threads=threads, limit=limit, read=read, open_file=OpenFile)
+) -> Engine[Memory]:
+    return Engine(
+        places, chunk_bytes=chunk, ranges=len(places), threads=threads, limit=limit, read=read, open_file=OpenFile
+    )
 
 
 def consumed(places: Sequence[Memory], **options: object) -> Iterator[bytes]:
@@ -124,8 +125,8 @@ def test_places_come_whole_and_in_order(path: str, threads: int, read: Read) -> 
 
 
 def test_without_requests_there_is_no_thread(path: str) -> None:
-    with engine(places_of(path, [0, 0]), threads=0) as reading:
-        assert [reading.wait(0), reading.wait(1)] == [True, True]
+    with engine(places_of(path, [0, 0])) as reading:
+        assert [reading.threads, reading.wait(0), reading.wait(1)] == [0, True, True]
 
 
 @pytest.mark.parametrize("limit", [1, 20, 64])
@@ -275,7 +276,7 @@ def test_closing_early_stops_threads_that_wait_for_room_or_read(path: str, taken
     for _ in range(taken):
         next(got)
     got.close()
-    assert taken == 0 or all(place.dropped for place in places)
+    assert all(place.data is None for place in places)
 
 
 def test_closing_waits_for_the_reads_in_progress_before_memory_is_dropped(path: str) -> None:
@@ -345,7 +346,7 @@ def test_threads_that_cannot_be_started_leave_none_behind(path: str, monkeypatch
 
 def test_a_generator_collected_in_one_of_its_own_threads_does_not_wait_for_itself(path: str) -> None:
     """The garbage collector runs in whichever thread allocates, and closes what it finds there."""
-    held: list[Engine] = []
+    held: list[Engine[Memory]] = []
     closed: list[bool] = []
     entered = threading.Event()
 
@@ -375,3 +376,44 @@ def test_progress_is_told_as_bytes_arrive(path: str) -> None:
         assert reading.bytes_read == 70
     assert seen == sorted(set(seen))
     assert all(each % 7 == 0 for each in seen)
+
+
+def test_no_more_loads_exist_than_are_read_ahead(path: str) -> None:
+    made: list[Memory] = []
+    held = Held()
+
+    def loads() -> Iterator[Memory]:
+        for number in range(100):
+            made.append(Memory(f"t{number}", path, 7 * number, 7, held))
+            yield made[-1]
+
+    reading = Engine(loads(), chunk_bytes=7, ranges=100, threads=2, limit=20, read=whole, open_file=OpenFile)
+    with reading:
+        consumer = reading.loads()
+        for index in range(50):
+            load = next(consumer)
+            reading.wait(index)
+            load.take()
+            reading.release(index)
+            assert len(made) <= index + 6
+            assert len(reading._places) <= 6
+    assert len(made) < 60
+
+
+@pytest.mark.parametrize("threads", THREADS)
+def test_a_load_that_cannot_be_made_is_a_failure(path: str, threads: int) -> None:
+    def loads() -> Iterator[Memory]:
+        yield from places_of(path, [7] * 30)
+        raise LookupError("no more")
+
+    def consume() -> None:
+        with Engine(loads(), chunk_bytes=7, ranges=40, threads=threads, limit=14, read=whole, open_file=OpenFile) as it:
+            for index, load in enumerate(it.loads()):
+                it.wait(index)
+                it.release(index)
+                got.append(load.take())
+
+    got: list[bytes] = []
+    with pytest.raises(LookupError, match="no more"):
+        consume()
+    assert CONTENT[: 7 * len(got)] == b"".join(got)

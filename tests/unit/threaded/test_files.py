@@ -209,37 +209,55 @@ def test_a_file_without_permission_is_unreadable(path: Path, monkeypatch: pytest
         OpenFile(str(path))
 
 
-def test_a_file_is_opened_at_its_first_request_and_closed_after_its_last(path: Path) -> None:
+@pytest.mark.parametrize("following", [None, "another"])
+def test_a_file_is_opened_at_its_first_request_and_closed_after_its_last(path: Path, following: str | None) -> None:
     opened = []
 
     def open_file(name: str) -> OpenFile:
         opened.append(OpenFile(name))
         return opened[-1]
 
-    files = OpenFiles([str(path)] * 3, open_file)
+    files = OpenFiles(open_file)
+    for _ in range(3):
+        files.begin(str(path))
     assert opened == []
     for count in (1, 2, 3):
-        assert opened == [] or files.get(str(path)) is opened[0]
         file = files.get(str(path))
-        os.fstat(file.fd)
+        assert file is opened[0]
         files.done(str(path))
+        if count == 2:
+            files.begin(following)
         assert (count < 3) == (file.fd in map(int, descriptors()))
     assert len(opened) == 1
+
+
+def test_a_file_stays_open_between_its_requests_until_there_are_no_more(path: Path) -> None:
+    files = OpenFiles(lambda name: OpenFile(name))
+    files.begin(str(path))
+    file = files.get(str(path))
+    files.done(str(path))
+    files.begin(str(path))
+    assert files.get(str(path)) is file
+    files.done(str(path))
+    assert file.fd in map(int, descriptors())
+    files.begin(None)
+    assert file.fd not in map(int, descriptors())
 
 
 def test_a_file_that_cannot_be_opened_fails_each_of_its_requests(path: Path) -> None:
     def open_file(name: str) -> OpenFile:
         raise UnreadableFileError("no", path=name)
 
-    files = OpenFiles([str(path)] * 2, open_file)
+    files = OpenFiles(open_file)
     for _ in range(2):
+        files.begin(str(path))
         with pytest.raises(CheckpointError):
             files.get(str(path))
         files.done(str(path))
 
 
 def test_threads_share_one_descriptor(path: Path) -> None:
-    files = OpenFiles([str(path)] * 8, lambda name: OpenFile(name))
+    files = OpenFiles(lambda name: OpenFile(name))
     got = []
     threads = [threading.Thread(target=lambda: got.append(files.get(str(path)))) for _ in range(8)]
     for thread in threads:

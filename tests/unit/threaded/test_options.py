@@ -39,9 +39,9 @@ def test_a_bad_value_is_refused(option: str, value: Any, kind: type[Exception], 
 
 
 def test_there_are_never_more_threads_than_requests() -> None:
-    assert [Options(num_threads=8).threads(jobs) for jobs in (0, 1, 7, 100)] == [0, 1, 7, 8]
+    assert Options(num_threads=8).threads == 8
 
 
 def test_the_default_number_of_threads_is_that_of_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("weight_readers_threaded.options.default_threads", lambda: 3)
-    assert Options().threads(100) == 3
+    assert Options().threads == 3

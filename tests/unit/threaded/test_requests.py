@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import pytest
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weight_readers_files import cut
-from weight_readers_threaded.requests import MAX_PIECES, MAX_RUNS, Job, requests
+from weight_readers_threaded.requests import ALL, MAX_PIECES, MAX_RUNS, Job, requests
 
 
 class Place(NamedTuple):
@@ -19,8 +19,13 @@ class Place(NamedTuple):
     ranges: Sequence[tuple[int, int]]
 
 
+def every(places: Sequence[Place], *, chunk: int = 1 << 20, joined: int = 1 << 20) -> list[Job]:
+    ranges = sum(len(place.ranges) for place in places)
+    return list(requests(places, chunk_bytes=chunk, joined_bytes=joined, ranges=ranges))
+
+
 def asked(*places: Place, chunk: int = 100, joined: int = 1 << 30) -> list[list[tuple[int, int, int, int]]]:
-    return [job.pieces for job in requests(places, chunk_bytes=chunk, joined_bytes=joined)]
+    return [job.pieces for job in every(places, chunk=chunk, joined=joined)]
 
 
 def test_a_long_range_is_cut_every_chunk() -> None:
@@ -37,7 +42,7 @@ def test_a_few_ranges_with_gaps_are_requests_of_their_own_so_that_threads_share_
 
 
 def test_many_ranges_with_gaps_share_requests() -> None:
-    jobs = requests([Place("a", [(10 * n, 5) for n in range(100_000)])], chunk_bytes=1 << 20, joined_bytes=1 << 20)
+    jobs = every([Place("a", [(10 * n, 5) for n in range(100_000)])])
     assert (len(jobs), max(job.runs for job in jobs)) == (1563, MAX_RUNS)
     assert [[10 * n] for n in range(MAX_RUNS)] == [
         [offset for _, _, offset, _ in group] for group in jobs[0].adjoining()
@@ -70,9 +75,7 @@ def test_joined_requests_stay_within_the_bytes_that_may_be_in_flight() -> None:
 
 
 def test_a_request_has_no_more_buffers_than_one_preadv_takes() -> None:
-    jobs = requests(
-        [Place("a", [(n, 1)]) for n in range(2 * MAX_PIECES + 1)], chunk_bytes=1 << 20, joined_bytes=1 << 20
-    )
+    jobs = every([Place("a", [(n, 1)]) for n in range(2 * MAX_PIECES + 1)])
     assert [len(job.pieces) for job in jobs] == [MAX_PIECES, MAX_PIECES, 1]
 
 
@@ -91,7 +94,7 @@ def test_every_byte_is_read_once_into_its_place(
             ranges.append((at + gap, length))
             at += gap + length
         places.append(Place(path, ranges))
-    jobs: list[Job] = requests(places, chunk_bytes=chunk, joined_bytes=joined)
+    jobs = every(places, chunk=chunk, joined=joined)
     got: list[list[int]] = [[] for _ in places]
     for job in jobs:
         assert job.length == sum(length for _, _, _, length in job.pieces) <= chunk
@@ -101,6 +104,26 @@ def test_every_byte_is_read_once_into_its_place(
             assert (job.path, start) == (places[place].path, len(got[place]))
             got[place] += range(offset, offset + length)
     assert [[byte for begin, n in place.ranges for byte in range(begin, begin + n)] for place in places] == got
+
+
+def test_a_request_says_how_many_places_are_asked_for_in_full() -> None:
+    places = [Place("a", [(0, 5)]), Place("a", [(5, 25)]), Place("a", []), Place("a", [(30, 5)]), Place("a", [])]
+    jobs = every(places, chunk=10)
+    assert [job.pieces[-1][0] for job in jobs] == [0, 1, 1, 1, 3]
+    assert [job.requested for job in jobs] == [1, 1, 1, 3, ALL]
+
+
+def test_places_are_asked_for_as_requests_are() -> None:
+    asked_for: list[int] = []
+
+    def places() -> Iterator[Place]:
+        for number in range(1000):
+            asked_for.append(number)
+            yield Place("a", [(10 * number, 10)])
+
+    jobs = requests(places(), chunk_bytes=40, joined_bytes=1 << 20, ranges=1000)
+    assert [piece[0] for piece in next(jobs).pieces] == [0, 1, 2, 3]
+    assert asked_for == [0, 1, 2, 3, 4]
 
 
 @pytest.mark.parametrize(

@@ -8,16 +8,10 @@ write; they are imported by their names, the last four with torch.
 from weight_readers_files.known import HeaderCache, KnownHeaders
 from weight_readers_files.natural import natural_key, natural_order
 from weight_readers_files.opening import open_regular
+from weight_readers_files.plans import FilePlan, check_slices, chosen_by_file, file_plan, file_plans, pages_of
 from weight_readers_files.ranges import Range, coalesce, cut
 from weight_readers_files.state import State, states_of
-from weight_readers_files.wanted import (
-    FilePlan,
-    Wanted,
-    check_slices,
-    chosen_by_file,
-    file_plans,
-    pages_of,
-)
+from weight_readers_files.wanted import Wanted, WholeTensors, by_offset, bytes_of, ranges_of
 
 __all__ = [
     "FilePlan",
@@ -26,14 +20,19 @@ __all__ = [
     "Range",
     "State",
     "Wanted",
+    "WholeTensors",
+    "by_offset",
+    "bytes_of",
     "check_slices",
     "chosen_by_file",
     "coalesce",
     "cut",
+    "file_plan",
     "file_plans",
     "natural_key",
     "natural_order",
     "open_regular",
     "pages_of",
+    "ranges_of",
     "states_of",
 ]

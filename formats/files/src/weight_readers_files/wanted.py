@@ -1,22 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is wanted of which file: decided once from the headers, before the first byte of a tensor is read."""
+"""What is wanted of a file: one tensor or a part of one, and whole tensors as columns."""
 
 from __future__ import annotations
 
-import mmap
-from collections.abc import Callable, Mapping, Sequence
-from operator import attrgetter
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
+from operator import attrgetter, lt
+from typing import TYPE_CHECKING, NamedTuple, overload
 
-from weight_readers import CheckpointMeta, MissingTensorError, TensorMeta, TensorSlice
-from weight_readers.reader import KeyFilter
-from weight_readers_files.ranges import Range, coalesce
-from weight_readers_files.state import State
+from weight_readers.tensors import Kind, TensorTable
+from weight_readers_files.ranges import Range
 
 if TYPE_CHECKING:
     import torch
-
-_PAGE_BYTES = mmap.ALLOCATIONGRANULARITY
 
 
 class Wanted(NamedTuple):
@@ -41,58 +37,58 @@ class Wanted(NamedTuple):
         return self.begin % self.dtype.itemsize == 0
 
 
-class FilePlan(NamedTuple):
-    """What is wanted of one file, by offset; ``partial`` where that is not all of it."""
+class WholeTensors(Sequence[Wanted]):
+    """The tensors of ``table``, which is in order; a `Wanted` is made when it is asked for.
 
-    path: str
-    state: State | None
-    wanted: Sequence[Wanted]
-    partial: bool
+    ``dtypes`` maps ``source_dtype`` to that of torch.
+    """
+
+    def __init__(self, table: TensorTable, dtypes: Mapping[str, torch.dtype]) -> None:
+        self._table = table
+        self._dtypes = dtypes
 
     @property
     def nbytes(self) -> int:
-        return sum(map(attrgetter("nbytes"), self.wanted))
+        return self._table.nbytes
 
-    def pages(self) -> list[Range]:
-        """The ranges wanted, joined where no page lies between them that could be left out."""
-        return pages_of(self.wanted)
+    def __len__(self) -> int:
+        return len(self._table)
 
+    def __iter__(self) -> Iterator[Wanted]:
+        return map(self._made, self._table.names, self._table.kinds, self._table.offsets)
 
-def pages_of(wanted: Sequence[Wanted]) -> list[Range]:
-    return coalesce((part for each in wanted for part in each.ranges), gap=_PAGE_BYTES - 1)
+    @overload
+    def __getitem__(self, row: int) -> Wanted: ...
 
+    @overload
+    def __getitem__(self, row: slice) -> list[Wanted]: ...
 
-def chosen_by_file(meta: CheckpointMeta, key_filter: KeyFilter | None) -> dict[str, list[TensorMeta]]:
-    """The tensors that the filter takes, by path; every file has an entry. The filter sees each name once."""
-    chosen: dict[str, list[TensorMeta]] = {file.path: [] for file in meta.files}
-    for name, tensor in meta.items():
-        if key_filter is None or key_filter(name):
-            chosen[tensor.file].append(tensor)
-    return chosen
+    def __getitem__(self, row: int | slice) -> Wanted | list[Wanted]:
+        if isinstance(row, slice):
+            return [self[each] for each in range(*row.indices(len(self)))]
+        return self._made(self._table.names[row], self._table.kinds[row], self._table.offsets[row])
 
-
-def file_plans(
-    meta: CheckpointMeta,
-    states: Mapping[str, State],
-    chosen: Mapping[str, Sequence[TensorMeta]],
-    cut: Callable[[TensorMeta], Wanted],
-) -> list[FilePlan]:
-    """One plan for each file of which anything is wanted; ``cut`` says where a tensor's wanted bytes lie."""
-    plans = []
-    for file in meta.files:
-        # An empty tensor before the one that shares its offset, so that the last one ends last.
-        tensors = sorted(chosen[file.path], key=attrgetter("offset", "nbytes"))
-        wanted = [*map(cut, tensors)]
-        partial = sum(map(attrgetter("nbytes"), wanted)) < file.nbytes - file.header_bytes
-        plans.append(FilePlan(file.path, states.get(file.path), wanted, partial))
-    return [each for each in plans if each.wanted]
+    def _made(self, name: str, kind: Kind, begin: int) -> Wanted:
+        nbytes = kind.nbytes
+        dtype = self._dtypes[kind.source_dtype]
+        return Wanted(name, dtype, kind.stored_shape, None, ((begin, nbytes),), begin, begin + nbytes, nbytes)
 
 
-def check_slices(meta: CheckpointMeta, slices: Mapping[str, TensorSlice]) -> None:
-    """Raise MissingTensorError for a slice of a tensor that is not there, TypeError for what is no slice."""
-    for name, part in slices.items():
-        if name not in meta:
-            what, path = "a slice was asked of a tensor that is not there", meta.files[0].path
-            raise MissingTensorError(what, path=path, tensor=name)
-        if not isinstance(part, TensorSlice):
-            raise TypeError(f"the slice of tensor {name!r} must be a TensorSlice, not {part!r}")
+def by_offset(table: TensorTable) -> TensorTable:
+    """In the order of their bytes: an empty tensor before the one that shares its offset, so the last one ends last."""
+    begins = table.offsets
+    if all(map(lt, begins, islice(begins, 1, None))):
+        return table
+    sizes = [kind.nbytes for kind in table.kinds]
+    rows = sorted(range(len(table)), key=lambda row: (begins[row], sizes[row]))
+    return table.only(table.names[row] for row in rows)
+
+
+def bytes_of(wanted: Sequence[Wanted]) -> int:
+    """How many bytes all of them are."""
+    return wanted.nbytes if isinstance(wanted, WholeTensors) else sum(map(attrgetter("nbytes"), wanted))
+
+
+def ranges_of(wanted: Sequence[Wanted]) -> int:
+    """How many ranges all of them are."""
+    return len(wanted) if isinstance(wanted, WholeTensors) else sum(len(each.ranges) for each in wanted)

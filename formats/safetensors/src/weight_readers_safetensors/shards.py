@@ -30,12 +30,13 @@ def read_headers(files: Files, open_file: Opener = open_regular) -> CheckpointMe
     paths = natural_order(files)
     with ThreadPoolExecutor(min(MAX_THREADS, len(paths)), thread_name_prefix="safetensors-header") as pool:
         scanned = list(pool.map(partial(scan_header, open_file=open_file), paths))
-    tensors = TensorTable.joined(header.tensors for header, _ in scanned)
+    tables = [(header.path, header.tensors) for header, _ in scanned]
+    tensors = TensorTable.joined(table for _, table in tables)
     # Names are compared one by one only where some are in two files: there may be 100 000.
-    twice = len(set(tensors.names)) < len(tensors)
+    twice = tensors.has_twins
     problems = [
         *(problem for _, found in scanned for problem in found),
-        *shared((header.path, header.tensors if twice else ()) for header, _ in scanned),
+        *shared((path, table.names if twice else ()) for path, table in tables),
     ]
     raise_problems(problems, path=common_folder(paths), partial=_distinct(tensors))
     return CheckpointMeta(tensors, [header.file_meta() for header, _ in scanned])

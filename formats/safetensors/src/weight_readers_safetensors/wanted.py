@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
 from weight_readers import CheckpointError, CheckpointMeta, CheckpointProblems, TensorMeta, TensorSlice
 from weight_readers.reader import KeyFilter
-from weight_readers_files import FilePlan, State, Wanted, check_slices, chosen_by_file, file_plans
+from weight_readers.tensors import TensorTable
+from weight_readers_files import FilePlan, State, Wanted, WholeTensors, by_offset, check_slices, file_plan
 from weight_readers_safetensors.dtypes import torch_dtype
 from weight_readers_safetensors.ranges import sliced_shape, stored_shape, wanted_ranges
 
@@ -30,17 +31,22 @@ def plan(
     cannot hold, and IndexError or ValueError for a slice that its tensor cannot be cut by.
     """
     check_slices(meta, slices)
-    chosen = chosen_by_file(meta, key_filter)
-    dtypes = _dtypes(chain.from_iterable(chosen.values()))
+    chosen = (meta if key_filter is None else meta.where(key_filter)).by_file
+    tables = [(file, chosen[file.path]) for file in meta.files if file.path in chosen]
+    dtypes = _dtypes([table for _, table in tables])
+    return [file_plan(file, states, _wanted(by_offset(table), dtypes, slices)) for file, table in tables]
 
-    def cut(tensor: TensorMeta) -> Wanted:
-        dtype, name = dtypes[tensor.source_dtype], tensor.name
-        if name in slices:
-            return _part(tensor, dtype, slices[name])
-        begin, nbytes = tensor.offset, tensor.nbytes
-        return Wanted(name, dtype, tensor.stored_shape, None, ((begin, nbytes),), begin, begin + nbytes, nbytes)
 
-    return file_plans(meta, states, chosen, cut)
+def _wanted(
+    table: TensorTable, dtypes: Mapping[str, torch.dtype], slices: Mapping[str, TensorSlice]
+) -> Sequence[Wanted]:
+    whole = WholeTensors(table, dtypes)
+    if slices.keys().isdisjoint(table.names):
+        return whole
+    return [
+        _part(tensor, dtypes[tensor.source_dtype], slices[tensor.name]) if tensor.name in slices else each
+        for each, tensor in zip(whole, table.values(), strict=True)
+    ]
 
 
 def _part(meta: TensorMeta, dtype: torch.dtype, part: TensorSlice) -> Wanted:
@@ -57,17 +63,20 @@ def _strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
 
 
-def _dtypes(tensors: Iterable[TensorMeta]) -> dict[str, torch.dtype]:
+def _dtypes(tables: Collection[TensorTable]) -> dict[str, torch.dtype]:
     """The torch dtypes in use. Raises for what torch cannot hold, naming every tensor of such a dtype."""
-    found: dict[str, torch.dtype] = {}
-    problems: list[CheckpointError] = []
-    for meta in tensors:
-        if meta.source_dtype in found:
-            continue
-        try:
-            found[meta.source_dtype] = torch_dtype(meta.source_dtype, path=meta.file, tensor=meta.name)
-        except CheckpointError as error:
-            problems.append(error)
-    if problems:
+    used = {kind.source_dtype for table in tables for kind, _ in table.kind_counts}
+    try:
+        return {word: torch_dtype(word, path="") for word in used}
+    except CheckpointError:
+        problems = [*_unsupported(chain.from_iterable(table.values() for table in tables))]
         CheckpointProblems.raise_any(problems, path=problems[0].path)
-    return found
+        raise
+
+
+def _unsupported(tensors: Iterable[TensorMeta]) -> Iterator[CheckpointError]:
+    for meta in tensors:
+        try:
+            torch_dtype(meta.source_dtype, path=meta.file, tensor=meta.name)
+        except CheckpointError as error:
+            yield error

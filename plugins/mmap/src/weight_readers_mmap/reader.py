@@ -39,8 +39,7 @@ class MappedReader:
 
     def read_meta(self, files: Files) -> CheckpointMeta:
         """Check every header. Raises `CheckpointProblems` listing all that is wrong, over all files."""
-        meta = self._headers.read(files).meta
-        return CheckpointMeta(meta, meta.files)
+        return self._headers.read(files).meta
 
     def iter_weights(
         self,

@@ -9,44 +9,74 @@ is handed out before an error, and which error that is, does not depend on the n
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain, islice, tee
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from weight_readers import CheckpointError
 from weight_readers_files.forked import Owner
 from weight_readers_threaded.files import OpenFile, OpenFiles, Read, read_all
 from weight_readers_threaded.places import Place
-from weight_readers_threaded.requests import Job, Piece
+from weight_readers_threaded.requests import ALL, Job, Piece, requests
 
 
 class _StoppedError(Exception):
     """The request is not needed any more."""
 
 
-class Engine:
-    """Reads ``jobs`` into ``places``. Leaving the context stops all work and leaves no thread and no descriptor.
+class HasPlaces(Protocol):
+    @property
+    def places(self) -> Sequence[Place]: ...
 
+
+L = TypeVar("L", bound=HasPlaces)
+
+
+class _Taken(NamedTuple):
+    """A request that a thread performs, and its number."""
+
+    number: int
+    job: Job
+
+
+class Engine(Generic[L]):
+    """Reads into the places of ``loads``. Leaving the context stops all work and leaves no thread and no descriptor.
+
+    Loads, places and requests exist while they are read ahead of the consumer or not yet taken by it, and not for all
+    tensors at once. Places are numbered in the order of their loads.
+
+    chunk_bytes, ranges: see `requests`.
+    threads: at most so many, and never more than requests.
     limit: a request waits while it would bring more bytes than this in flight, unless nothing is.
     read: fills buffers from an open file, perhaps not all; ``open_file`` opens one.
     """
 
     def __init__(
         self,
-        jobs: Sequence[Job],
-        places: Sequence[Place],
+        loads: Iterable[L],
         *,
+        chunk_bytes: int,
+        ranges: int,
         threads: int,
         limit: int,
         read: Read,
         open_file: Callable[[str], OpenFile],
     ) -> None:
-        self._jobs = jobs
-        self._places = places
-        self._count = threads
+        self._loads, ahead = tee(loads)
+        self._places: dict[int, Place] = {}
+        jobs = requests(_numbered(ahead, self._places), chunk_bytes=chunk_bytes, joined_bytes=limit, ranges=ranges)
+        first = list(islice(jobs, threads))
+        self._jobs = chain(first, jobs)
+        self._count = len(first)
         self._limit = limit
         self._read = read
-        self._files = OpenFiles((job.path for job in jobs), open_file)
-        self._left = _pieces_per_place(jobs, len(places))
+        self._files = OpenFiles(open_file)
+        # Of places that requests were taken for: how many pieces are still to be read. Before the place with the number
+        # ``_requested`` all have their requests.
+        self._left: dict[int, int] = {}
+        self._requested = 0 if first else ALL
+        self._upcoming: Job | None = None
         self._allocated = 0
         self._next = 0
         self._running: set[int] = set()
@@ -61,7 +91,7 @@ class Engine:
         self._room = threading.Condition(lock)
         self._threads: list[threading.Thread] = []
 
-    def __enter__(self) -> Engine:
+    def __enter__(self) -> Engine[L]:
         try:
             for number in range(self._count):
                 thread = threading.Thread(target=self._run, name=f"weight-reader-{number}", daemon=True)
@@ -84,7 +114,7 @@ class Engine:
             thread.join()
         # Only now: a thread that still reads writes into the memory of its places.
         self._files.close()
-        for place in self._places:
+        for place in self._places.values():
             place.drop()
         self._failed = None
 
@@ -92,16 +122,38 @@ class Engine:
     def bytes_read(self) -> int:
         return self._bytes_read
 
+    @property
+    def threads(self) -> int:
+        """How many threads there are, or will be."""
+        return self._count
+
+    def loads(self) -> Iterator[L]:
+        """The loads, in order, for the consumer: once."""
+        while (load := self._pull()) is not None:
+            yield load
+
+    def _pull(self) -> L | None:
+        if self._requested < ALL:
+            # In a fork the lock may be held by a thread that is not there.
+            self._owner.require()
+            with self._room:
+                load = next(self._loads, None)
+        else:  # no thread asks for loads any more
+            load = next(self._loads, None)
+        if load is None and self._failed is not None:
+            raise self._failed[1]
+        return load
+
     def wait(self, index: int, *, beyond: int | None = None) -> bool:
         """Wait until place ``index`` is whole. With ``beyond``, False as soon as more bytes than that are read.
 
         Ask in order. Raises the error of the earliest failed request where the place cannot become whole.
         """
-        if not self._left[index]:
+        if self._is_whole(index):
             return True
         self._owner.require()
         with self._whole:
-            while self._left[index]:
+            while not self._is_whole(index):
                 if self._failed is not None and not any(job < self._failed[0] for job in self._running):
                     raise self._failed[1]
                 if beyond is not None and self._bytes_read > beyond:
@@ -109,41 +161,67 @@ class Engine:
                 self._whole.wait()
         return True
 
+    def _is_whole(self, index: int) -> bool:
+        return index < self._requested and index not in self._left
+
     def release(self, index: int) -> None:
         """The consumer has taken place ``index``: it is in flight no more."""
+        place = self._places.pop(index)
         # Once all requests are taken, none waits for room.
-        if self._next < len(self._jobs) and not self._owner.is_elsewhere and (cost := self._places[index].cost):
+        if self._requested < ALL and not self._owner.is_elsewhere and (cost := place.cost):
             with self._room:
                 self._in_flight -= cost
                 self._room.notify()
 
     def _run(self) -> None:
-        while (number := self._take()) is not None:
+        while (taken := self._take()) is not None:
             try:
-                self._perform(number)
+                self._perform(*taken)
             except BaseException as error:  # whatever it is, the consumer has to hear of it
-                self._fail(number, error)
+                self._fail(taken.number, error)
             else:
-                self._end(number)
+                self._end(*taken)
 
-    def _take(self) -> int | None:
+    def _take(self) -> _Taken | None:
         """The next request, its memory allocated, once it is within the bound; None when all is over."""
         with self._room:
-            while not self._stopped and self._failed is None and self._next < len(self._jobs):
-                number = self._next
-                new = self._places[self._allocated : self._jobs[number].last + 1]
+            while not self._stopped and self._failed is None and (job := self._peek()) is not None:
+                # What the consumer has taken already is empty: it did not wait for a request.
+                numbers = range(self._allocated, job.last + 1)
+                new = [self._places[number] for number in numbers if number in self._places]
                 cost = sum(place.cost for place in new)
                 if not cost or not self._in_flight or self._in_flight + cost <= self._limit:
-                    self._next += 1
                     self._in_flight += cost
-                    self._running.add(number)
+                    taken = self._begin(job)
                     self._room.notify()  # there may be room for one more
-                    return number if self._allocate(number, new) else None
+                    return taken if self._allocate(taken.number, new) else None
                 self._room.wait()
             return None
 
-    def _allocate(self, number: int, new: Sequence[Place]) -> bool:
-        self._allocated += len(new)
+    def _peek(self) -> Job | None:
+        """The request to be taken next; None where there is none."""
+        if self._upcoming is None:
+            try:
+                self._upcoming = next(self._jobs, None)
+            except BaseException as error:  # whatever it is, the consumer has to hear of it
+                self._fail(self._next, error)
+            if self._upcoming is None:
+                self._files.begin(None)
+        return self._upcoming
+
+    def _begin(self, job: Job) -> _Taken:
+        taken = _Taken(self._next, job)
+        self._upcoming = None
+        self._next += 1
+        self._running.add(taken.number)
+        self._files.begin(job.path)
+        for place, _, _, _ in job.pieces:
+            self._left[place] = self._left.get(place, 0) + 1
+        self._requested = job.requested
+        self._allocated = job.last + 1
+        return taken
+
+    def _allocate(self, number: int, new: Iterable[Place]) -> bool:
         for place in new:
             try:
                 place.allocate()
@@ -153,8 +231,7 @@ class Engine:
                 return False
         return True
 
-    def _perform(self, number: int) -> None:
-        job = self._jobs[number]
+    def _perform(self, number: int, job: Job) -> None:
         first = self._places[job.pieces[0][0]]
 
         def proceed() -> None:
@@ -177,12 +254,15 @@ class Engine:
     def _name(self, pieces: Sequence[Piece], buffer: int) -> str:
         return self._places[pieces[buffer][0]].name
 
-    def _end(self, number: int) -> None:
+    def _end(self, number: int, job: Job) -> None:
         with self._whole:
             self._running.discard(number)
-            for place, _, _, _ in self._jobs[number].pieces:
-                self._left[place] -= 1
-            self._bytes_read += self._jobs[number].length
+            for place, _, _, _ in job.pieces:
+                if self._left[place] == 1:
+                    del self._left[place]
+                else:
+                    self._left[place] -= 1
+            self._bytes_read += job.length
             self._whole.notify()
 
     def _fail(self, number: int, error: BaseException) -> None:
@@ -194,12 +274,14 @@ class Engine:
             self._room.notify_all()
 
 
-def _pieces_per_place(jobs: Sequence[Job], places: int) -> list[int]:
-    left = [0] * places
-    for job in jobs:
-        for place, _, _, _ in job.pieces:
-            left[place] += 1
-    return left
+def _numbered(loads: Iterable[HasPlaces], places: dict[int, Place]) -> Iterator[Place]:
+    """The places of the loads, which ``places`` has by number from then on."""
+    number = 0
+    for load in loads:
+        for place in load.places:
+            places[number] = place
+            number += 1
+            yield place
 
 
 def _note(error: BaseException, place: Place) -> None:

@@ -7,7 +7,7 @@ import errno
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 from weight_readers import FileChangedError, TruncatedFileError, UnreadableFileError
@@ -64,13 +64,23 @@ def _open(path: str, flags: int) -> int:
 
 
 class OpenFiles:
-    """Opens each file at its first request and closes it after its last; ``paths`` has one entry per request."""
+    """Opens each file at its first request and closes it after its last: requests come file by file."""
 
-    def __init__(self, paths: Iterable[str], open_file: Callable[[str], OpenFile]) -> None:
-        self._left = Counter(paths)
+    def __init__(self, open_file: Callable[[str], OpenFile]) -> None:
         self._open_file = open_file
+        self._left: Counter[str] = Counter()
+        self._latest: str | None = None
         self._open: dict[str, OpenFile] = {}
         self._lock = threading.Lock()
+
+    def begin(self, path: str | None) -> None:
+        """The next request is for ``path``, which ends with `done`; None where there is none."""
+        with self._lock:
+            before, self._latest = self._latest, path
+            if path is not None:
+                self._left[path] += 1
+            if before is not None:
+                self._close_unused(before)
 
     def get(self, path: str) -> OpenFile:
         with self._lock:
@@ -81,14 +91,17 @@ class OpenFiles:
     def done(self, path: str) -> None:
         with self._lock:
             self._left[path] -= 1
-            if self._left[path] == 0 and path in self._open:
-                self._open.pop(path).close()
+            self._close_unused(path)
 
     def close(self) -> None:
         with self._lock:
             for file in self._open.values():
                 file.close()
             self._open.clear()
+
+    def _close_unused(self, path: str) -> None:
+        if path != self._latest and not self._left[path] and path in self._open:
+            self._open.pop(path).close()
 
 
 Read = Callable[[OpenFile, Sequence[memoryview], int], int]

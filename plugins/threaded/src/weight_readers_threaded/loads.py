@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import torch
@@ -88,29 +88,54 @@ class IntoBlocks:
         self._ring.finish()
 
 
-def fresh_loads(plans: Iterable[FilePlan], device: torch.device, *, huge_pages: bool) -> Sequence[FreshLoad]:
+def fresh_loads(plans: Iterable[FilePlan], device: torch.device, *, huge_pages: bool) -> Iterator[FreshLoad]:
     """Tensors of their own on ``device``: read into directly in host memory, else through one ring."""
     if device.type == "cpu":
-        return [Fresh(plan.path, wanted, huge_pages=huge_pages) for plan in plans for wanted in plan.wanted]
+        return (Fresh(plan.path, wanted, huge_pages=huge_pages) for plan in plans for wanted in plan.wanted)
     ring = ring_for(device)
-    return [FreshOnDevice(plan.path, wanted, device, ring) for plan in plans for wanted in plan.wanted]
+    return (FreshOnDevice(plan.path, wanted, device, ring) for plan in plans for wanted in plan.wanted)
 
 
 def into_loads(
     plans: Iterable[FilePlan], targets: Mapping[str, torch.Tensor], plain: Container[str]
-) -> Sequence[IntoLoad]:
+) -> Iterator[IntoLoad]:
     """The caller's tensors: read into directly where the bytes in memory are those of the file, as of ``plain``."""
-    rings: dict[torch.device, Ring] = {}
+    others = {target.device for name, target in targets.items() if name not in plain}
+    rings = {device: ring_for(device) for device in others}
 
     def load(path: str, wanted: Wanted) -> IntoLoad:
         target = targets[wanted.name]
         if wanted.name in plain:
             return Existing(path, wanted, target)
-        if target.device not in rings:
-            rings[target.device] = ring_for(target.device)
         return IntoBlocks(path, wanted, target.detach(), rings[target.device])
 
-    return [load(plan.path, wanted) for plan in plans for wanted in plan.wanted]
+    return (load(plan.path, wanted) for plan in plans for wanted in plan.wanted)
+
+
+class Written:
+    """``loads`` as they pass, and the names of the targets that bytes may have reached, in order."""
+
+    def __init__(self, loads: Iterable[IntoLoad]) -> None:
+        self._loads = loads
+        self._begun: dict[str, IntoLoad] = {}
+        self._finished: list[str] = []
+
+    def __iter__(self) -> Iterator[IntoLoad]:
+        for load in self._loads:
+            self._begun[load.wanted.name] = load
+            yield load
+
+    def finish(self, load: IntoLoad) -> None:
+        """A load is whole, and not looked at again."""
+        load.finish()
+        del self._begun[load.wanted.name]
+        if load.written:
+            self._finished.append(load.wanted.name)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Not to be asked for while threads read."""
+        return (*self._finished, *(name for name, load in self._begun.items() if load.written))
 
 
 def _always(block: torch.Tensor) -> Callable[[], torch.Tensor]:

@@ -34,9 +34,10 @@ class Options:
         if not isinstance(self.huge_pages, bool):
             raise TypeError(f"option 'huge_pages' of reader 'threaded' must be True or False, not {self.huge_pages!r}")
 
-    def threads(self, jobs: int) -> int:
-        """Never more than there are requests to make; none for none."""
-        return min(self.num_threads or default_threads(), jobs)
+    @property
+    def threads(self) -> int:
+        """How many threads read, where there are as many requests."""
+        return self.num_threads or default_threads()
 
 
 def _whole(name: str, value: object, low: int, high: int) -> None:

@@ -4,22 +4,21 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import torch
 
 from weight_readers import CheckpointError, CheckpointMeta, ReaderInfo, ReadStats, Selection, TensorSlice
 from weight_readers.reader import Files, KeyFilter, Progress
-from weight_readers_files import FilePlan
+from weight_readers_files import FilePlan, ranges_of
 from weight_readers_files.targets import checked_plans, tell_autograd
 from weight_readers_safetensors import HeaderCache, plan
 from weight_readers_threaded import direct
-from weight_readers_threaded.engine import Engine
-from weight_readers_threaded.loads import IntoLoad, Load, fresh_loads, into_loads
+from weight_readers_threaded.engine import Engine, L
+from weight_readers_threaded.loads import IntoLoad, Written, fresh_loads, into_loads
 from weight_readers_threaded.options import MIB, Options
 from weight_readers_threaded.plugin import INFO
-from weight_readers_threaded.requests import requests
 from weight_readers_threaded.staging import IN_FLIGHT_BYTES
 
 _log = logging.getLogger("weight_readers.threaded")
@@ -63,8 +62,7 @@ class ThreadedReader:
 
     def read_meta(self, files: Files) -> CheckpointMeta:
         """Check every header. Raises `CheckpointProblems` listing all that is wrong, over all files."""
-        meta = self._headers.read(files).meta
-        return CheckpointMeta(meta, meta.files)
+        return self._headers.read(files).meta
 
     def iter_weights(
         self,
@@ -94,7 +92,7 @@ class ThreadedReader:
         stats = ReadStats(bytes_wanted=_bytes_wanted(plans))
         with self._engine(plans, loads, limit) as engine:
             index = 0
-            for load in loads:
+            for load in engine.loads():
                 for place in load.places:
                     engine.wait(index)
                     place.deliver()
@@ -125,24 +123,29 @@ class ThreadedReader:
         plans, plain = checked_plans(
             targets, known.meta, lambda: plan(known.meta, known.states, targets.__contains__, slices or {})
         )
-        loads = into_loads(plans, targets, plain)
+        written = Written(into_loads(plans, targets, plain))
         # What was written is asked once the engine has ended: until then its threads write.
         try:
-            with self._engine(plans, loads, IN_FLIGHT_BYTES) as engine, torch.inference_mode():
-                return _fill(engine, loads, _bytes_wanted(plans), on_progress)
+            with self._engine(plans, written, IN_FLIGHT_BYTES) as engine, torch.inference_mode():
+                return _fill(engine, written, _bytes_wanted(plans), on_progress)
         except CheckpointError as error:
-            error.written = tuple(load.wanted.name for load in loads if load.written)
+            error.written = written.names
             raise
         finally:
-            tell_autograd(targets[load.wanted.name] for load in loads if load.written)
+            tell_autograd(targets[name] for name in written.names)
 
-    def _engine(self, plans: Sequence[FilePlan], loads: Sequence[Load], limit: int) -> Engine:
-        places = [place for load in loads for place in load.places]
-        jobs = requests(places, chunk_bytes=self._options.chunk_bytes, joined_bytes=limit)
-        opener = direct.Opener(self._options.direct_io, plans)
-        threads = self._options.threads(len(jobs))
-        _log.debug("%d tensors in %d requests by %d threads", len(loads), len(jobs), threads)
-        return Engine(jobs, places, threads=threads, limit=limit, read=direct.read, open_file=opener.open)
+    def _engine(self, plans: Sequence[FilePlan], loads: Iterable[L], limit: int) -> Engine[L]:
+        engine = Engine(
+            loads,
+            chunk_bytes=self._options.chunk_bytes,
+            ranges=sum(ranges_of(plan.wanted) for plan in plans),
+            threads=self._options.threads,
+            limit=limit,
+            read=direct.read,
+            open_file=direct.Opener(self._options.direct_io, plans).open,
+        )
+        _log.debug("%d tensors by %d threads", sum(len(plan.wanted) for plan in plans), engine.threads)
+        return engine
 
 
 def _for_tensors(in_flight: int) -> int:
@@ -150,10 +153,10 @@ def _for_tensors(in_flight: int) -> int:
     return max(in_flight - MIB, in_flight // 2)
 
 
-def _fill(engine: Engine, loads: Sequence[IntoLoad], bytes_wanted: int, on_progress: Progress | None) -> ReadStats:
+def _fill(engine: Engine[IntoLoad], written: Written, bytes_wanted: int, on_progress: Progress | None) -> ReadStats:
     """Wait for each target in turn, telling of bytes as they arrive."""
-    index = told = 0
-    for tensors, load in enumerate(loads):
+    index = told = tensors = 0
+    for load in engine.loads():
         for place in load.places:
             while not engine.wait(index, beyond=told if on_progress else None):
                 told = engine.bytes_read
@@ -162,8 +165,9 @@ def _fill(engine: Engine, loads: Sequence[IntoLoad], bytes_wanted: int, on_progr
             place.deliver()
             engine.release(index)
             index += 1
-        load.finish()
-    stats = ReadStats(tensors=len(loads), bytes_wanted=bytes_wanted, bytes_read=engine.bytes_read)
+        written.finish(load)
+        tensors += 1
+    stats = ReadStats(tensors=tensors, bytes_wanted=bytes_wanted, bytes_read=engine.bytes_read)
     if on_progress is not None:
         on_progress(stats)
     return stats

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 from weight_readers_files import Range
@@ -12,6 +13,9 @@ MAX_PIECES = 1024
 """IOV_MAX: the buffers that one ``preadv`` fills."""
 MAX_RUNS = 64
 """Reads of one request that do not adjoin. Many, because taking a request costs more than a small read."""
+
+
+ALL = sys.maxsize
 
 
 class Ranges(Protocol):
@@ -35,7 +39,10 @@ every thread for as long as all the others take.
 class Job:
     """One request: pieces of one file that one thread reads, in the order of their places."""
 
-    __slots__ = ("_end", "length", "path", "pieces", "runs")
+    __slots__ = ("_end", "length", "path", "pieces", "requested", "runs")
+
+    requested: int
+    """How many places, from the first on, this request and those before it ask for in full."""
 
     def __init__(self, path: str, piece: Piece) -> None:
         _, _, offset, length = piece
@@ -88,25 +95,27 @@ class Job:
         yield group
 
 
-def requests(places: Sequence[Ranges], *, chunk_bytes: int, joined_bytes: int) -> list[Job]:
-    """The requests that fill ``places``, in their order.
+def requests(places: Iterable[Ranges], *, chunk_bytes: int, joined_bytes: int, ranges: int) -> Iterator[Job]:
+    """The requests that fill ``places``, in their order; places are asked for as they are needed.
 
-    A range is cut every ``chunk_bytes``; requests for several ranges hold at most that and ``joined_bytes``. Ranges
-    with gaps between them share a request only where there are so many that all threads stay busy. The division
-    never depends on the number of threads.
+    ``ranges`` is how many ranges there are in all. A range is cut every ``chunk_bytes``; requests for several ranges
+    hold at most that and ``joined_bytes``. Ranges with gaps between them share a request only where there are so many
+    that all threads stay busy. The division never depends on the number of threads.
     """
     limit = min(chunk_bytes, joined_bytes)
-    ranges = [place.ranges for place in places]
-    runs = max(1, min(MAX_RUNS, sum(map(len, ranges)) // 256))
-    jobs: list[Job] = []
+    runs = max(1, min(MAX_RUNS, ranges // 256))
     job: Job | None = None
     for index, place in enumerate(places):
         path = place.path
-        for piece in _pieces(index, ranges[index], chunk_bytes):
+        for piece in _pieces(index, place.ranges, chunk_bytes):
             if job is None or not job.takes(path, piece, limit, runs):
+                if job is not None:
+                    job.requested = index
+                    yield job
                 job = Job(path, piece)
-                jobs.append(job)
-    return jobs
+    if job is not None:
+        job.requested = ALL
+        yield job
 
 
 def _pieces(index: int, ranges: Sequence[Range], chunk_bytes: int) -> Sequence[Piece]:

@@ -1,0 +1,78 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is wanted of which file: decided once from the headers, before the first byte of a tensor is read."""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from operator import attrgetter
+from typing import NamedTuple
+
+from weight_readers import CheckpointMeta, FileMeta, MissingTensorError, TensorMeta, TensorSlice
+from weight_readers.reader import KeyFilter
+from weight_readers_files.ranges import Range, coalesce
+from weight_readers_files.state import State
+from weight_readers_files.wanted import Wanted, bytes_of
+
+_PAGE_BYTES = mmap.ALLOCATIONGRANULARITY
+
+
+class FilePlan(NamedTuple):
+    """What is wanted of one file, by offset; ``partial`` where that is not all of it."""
+
+    path: str
+    state: State | None
+    wanted: Sequence[Wanted]
+    partial: bool
+
+    @property
+    def nbytes(self) -> int:
+        return bytes_of(self.wanted)
+
+    def pages(self) -> list[Range]:
+        """The ranges wanted, joined where no page lies between them that could be left out."""
+        return pages_of(self.wanted)
+
+
+def pages_of(wanted: Iterable[Wanted]) -> list[Range]:
+    return coalesce((part for each in wanted for part in each.ranges), gap=_PAGE_BYTES - 1)
+
+
+def chosen_by_file(meta: CheckpointMeta, key_filter: KeyFilter | None) -> dict[str, list[TensorMeta]]:
+    """The tensors that the filter takes, by path; every file has an entry. The filter sees each name once."""
+    chosen: dict[str, list[TensorMeta]] = {file.path: [] for file in meta.files}
+    for name, tensor in meta.items():
+        if key_filter is None or key_filter(name):
+            chosen[tensor.file].append(tensor)
+    return chosen
+
+
+def file_plan(file: FileMeta, states: Mapping[str, State], wanted: Sequence[Wanted]) -> FilePlan:
+    """The plan for ``wanted`` of a file, which is by offset."""
+    partial = bytes_of(wanted) < file.nbytes - file.header_bytes
+    return FilePlan(file.path, states.get(file.path), wanted, partial)
+
+
+def file_plans(
+    meta: CheckpointMeta,
+    states: Mapping[str, State],
+    chosen: Mapping[str, Sequence[TensorMeta]],
+    cut: Callable[[TensorMeta], Wanted],
+) -> list[FilePlan]:
+    """One plan for each file of which anything is wanted; ``cut`` says where a tensor's wanted bytes lie."""
+    plans = []
+    for file in meta.files:
+        # An empty tensor before the one that shares its offset, so that the last one ends last.
+        tensors = sorted(chosen[file.path], key=attrgetter("offset", "nbytes"))
+        plans.append(file_plan(file, states, [*map(cut, tensors)]))
+    return [each for each in plans if each.wanted]
+
+
+def check_slices(meta: CheckpointMeta, slices: Mapping[str, TensorSlice]) -> None:
+    """Raise MissingTensorError for a slice of a tensor that is not there, TypeError for what is no slice."""
+    for name, part in slices.items():
+        if name not in meta:
+            what, path = "a slice was asked of a tensor that is not there", meta.files[0].path
+            raise MissingTensorError(what, path=path, tensor=name)
+        if not isinstance(part, TensorSlice):
+            raise TypeError(f"the slice of tensor {name!r} must be a TensorSlice, not {part!r}")
