@@ -145,6 +145,26 @@ def test_rows_are_reordered_as_packed_bytes_and_stay_packed(file: Path) -> None:
     torch.testing.assert_close(model.up(x), expected)
 
 
+@pytest.mark.parametrize(
+    ("rule", "change", "given"),
+    [
+        ("rows", lambda bytes_: bytes_[:3], r"torch.uint8 \[3, 36\]"),
+        ("rows", lambda bytes_: bytes_.float(), r"torch.float32 \[96, 36\]"),
+        ("rows", lambda bytes_: None, "None"),
+        ("values", lambda weight: weight[:3], r"torch.float32 \[3, 64\]"),
+        ("values", lambda weight: weight.half(), r"torch.float16 \[96, 64\]"),
+    ],
+)
+def test_a_rule_that_gives_something_else_is_refused_by_its_name(
+    file: Path, rule: str, change: Callable[[torch.Tensor], Any], given: str
+) -> None:
+    model = on_meta()
+    before = state(model)
+    with pytest.raises(TargetMismatchError, match=rf"rule {rule} for 'up.weight' is given .* not {given}"):
+        load_packed(model, file, **{rule: {"up.weight": change}})  # type: ignore[arg-type]
+    assert before == state(model)
+
+
 class TestAReaderThatIsNotTheOnePlannedFor:
     def test_with_a_tensor_the_headers_do_not_have_is_refused(self, file: Path) -> None:
         with pytest.raises(TargetMismatchError, match="delivers 'stray'"):

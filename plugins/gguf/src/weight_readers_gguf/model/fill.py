@@ -128,12 +128,24 @@ def _check_delivery(entry: Entry, tensor: torch.Tensor) -> None:
 def _value(entry: Entry, slot: Slot, tensor: torch.Tensor) -> torch.Tensor:
     """What the slot will hold: packed bytes, or numbers in its dtype and shape after the rules have been applied."""
     if entry.rows is not None:
-        tensor = entry.rows(tensor)
+        tensor = _changed("rows", entry, entry.rows(tensor), tensor)
     if entry.how is How.PACKED:
         return tensor
     if entry.tensor.is_packed:
         fused = entry.values is None and entry.dtype in _FUSED
         tensor = dequantize(tensor, entry.tensor.type_name, dtype=entry.dtype if fused else torch.float32)
     if entry.values is not None:
-        tensor = entry.values(tensor.float())
+        tensor = _changed("values", entry, entry.values(tensor.float()), tensor.float())
     return tensor.reshape(slot.tensor.shape).to(entry.dtype)
+
+
+def _changed(rule: str, entry: Entry, found: object, before: torch.Tensor) -> torch.Tensor:
+    """What a rule of the caller's made of a tensor; TargetMismatchError where it does not fit in its place."""
+    if isinstance(found, torch.Tensor) and (found.dtype, found.shape) == (before.dtype, before.shape):
+        return found
+    given = f"{found.dtype} {list(found.shape)}" if isinstance(found, torch.Tensor) else repr(found)
+    raise TargetMismatchError(
+        f"the rule {rule} for {entry.tensor.name!r} is given {before.dtype} {list(before.shape)} and must give as much,"
+        f" not {given:.80}",
+        fix="Mend the function",
+    )

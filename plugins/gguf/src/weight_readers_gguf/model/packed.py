@@ -138,15 +138,6 @@ class PackedLayer(nn.Module):
         self.compute_dtype = numbers.dtype
         return self
 
-    def _require_memory(self, input: torch.Tensor) -> None:  # noqa: A002 - as in `forward`
-        if not isinstance(input, torch.Tensor):
-            raise TypeError(f"layer {self.layout.prefix!r} takes a tensor as input, not {type(input).__name__}")
-        if self.qweight.is_meta and not input.is_meta:
-            raise RuntimeError(
-                f"the packed weight of layer {self.layout.prefix!r} has no memory yet: put the weights of the"
-                " checkpoint into the prepared model with fill, or load it with load_packed"
-            )
-
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, type={self.ggml_type.name}"
 
@@ -165,7 +156,6 @@ class PackedLinear(PackedLayer, nn.Linear):  # type: ignore[misc]
     """
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - the name in nn.Linear
-        self._require_memory(input)
         out = compute.linear(input, self.qweight, self.layout, self.bias, self.workspace)
         return low_rank.added(self, input, out)
 
@@ -188,7 +178,6 @@ class PackedEmbedding(PackedLayer, nn.Embedding):  # type: ignore[misc]
     """
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - the name in nn.Embedding
-        self._require_memory(input)
         return compute.embedding(input, self.qweight, self.layout, self.compute_dtype)
 
 
