@@ -5,10 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from weight_readers import TargetMismatchError, TensorMeta
 from weight_readers_loader.targets import Target
 from weight_readers_loader.wording import some
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +97,19 @@ def _differences(
             shapes.append((name, _held(meta), str(list(targets[name].shape))))
         elif meta.dtype != (wanted := str(tensor.dtype).removeprefix("torch.")):
             dtypes.append((name, meta.dtype, wanted))
+        elif other := _other_blocks(meta, tensor):
+            dtypes.append((name, f"{meta.source_dtype}, ggml type {meta.ggml_type}", other))
     return tuple(shapes), tuple(dtypes)
+
+
+def _other_blocks(meta: TensorMeta, target: torch.Tensor) -> str | None:
+    """What the target's packed bytes are where those of the checkpoint are others: blocks of two types can have one
+    size. A parameter says so in its attribute ``ggml_type``; one that says nothing takes any.
+    """
+    wanted = getattr(target, "ggml_type", None)
+    if meta.ggml_type is None or wanted is None or wanted == meta.ggml_type:
+        return None
+    return f"ggml type {wanted}"
 
 
 def _held(meta: TensorMeta) -> str:

@@ -80,6 +80,32 @@ def test_the_layer_can_be_made_on_the_meta_device(config: GGUFConfig, layer: Eng
     assert layer.get_parameter("qweight").is_meta
 
 
+def test_a_layer_without_memory_neither_computes_nor_loads(
+    config: GGUFConfig, layer: EngineLinear, packed: torch.Tensor
+) -> None:
+    with torch.device("meta"):
+        method = create(config, layer, "up")
+    with pytest.raises(RuntimeError, match="packed weight of layer 'up' has no memory yet"):
+        method.apply(layer, numbers(2, COLUMNS))
+    with pytest.raises(ValueError, match="packed weight of layer 'up' has no memory to load into"):
+        method.load_shard(layer, packed)
+    assert method.apply(layer, numbers(2, COLUMNS).to("meta")).shape == (2, ROWS)
+
+
+@pytest.mark.parametrize("size", [1, ROWS - 1, ROWS + 1])
+def test_a_bias_of_another_size_is_refused(method: GGUFLinearMethod, layer: EngineLinear, size: int) -> None:
+    with pytest.raises(ValueError, match=rf"layer 'up' takes a bias \[{ROWS}\], not \[{size}\]"):
+        method.apply(layer, numbers(2, COLUMNS), torch.zeros(size))
+
+
+@pytest.mark.parametrize("columns", [float(COLUMNS), str(COLUMNS), True, None])
+def test_sizes_that_are_no_whole_numbers_are_refused(config: GGUFConfig, layer: EngineLinear, columns: Any) -> None:
+    method = config.get_quant_method(layer, "up")
+    assert isinstance(method, GGUFLinearMethod)
+    with pytest.raises(TypeError, match="layer 'up' declares sizes that are no whole numbers"):
+        method.create_weights(layer, columns, [ROWS], COLUMNS, ROWS, torch.float32)
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("shape", [(COLUMNS,), (3, COLUMNS), (2, 3, COLUMNS), (1, 1, 5, COLUMNS)])
 def test_the_output_is_that_of_the_dense_weight(

@@ -84,6 +84,12 @@ def test_matrices_that_do_not_fit_are_refused_and_nothing_is_attached(
     assert not method.detach_low_rank(layer)
 
 
+def test_matrices_without_memory_are_refused(method: GGUFLinearMethod, layer: EngineLinear) -> None:
+    with pytest.raises(ValueError, match="addition to 'w' has no memory"):
+        method.attach_low_rank(layer, A, B.to("meta"))
+    assert not method.detach_low_rank(layer)
+
+
 def test_a_scale_that_is_no_number_is_refused(method: GGUFLinearMethod, layer: EngineLinear) -> None:
     with pytest.raises(ValueError, match="must be finite, not nan"):
         method.attach_low_rank(layer, A, B, float("nan"))

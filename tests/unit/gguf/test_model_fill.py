@@ -13,8 +13,9 @@ import torch
 from torch.nn import functional
 from unit.gguf.small_model import SHAPES, TIED, TYPES, Small, delivered, numbers, on_meta, payload, state, write
 
-from weight_readers import TargetMismatchError
+from weight_readers import FileChangedError, TargetMismatchError
 from weight_readers_gguf import GGUFReader
+from weight_readers_gguf.checkpoint import read_checkpoint
 from weight_readers_gguf.model import QKVRows, fill, load_packed, prepare_module
 
 IDS = torch.tensor([[0, 3, 7], [1, 1, 2]])
@@ -144,6 +145,26 @@ def test_rows_are_reordered_as_packed_bytes_and_stay_packed(file: Path) -> None:
     torch.testing.assert_close(model.up(x), expected)
 
 
+@pytest.mark.parametrize(
+    ("rule", "change", "given"),
+    [
+        ("rows", lambda bytes_: bytes_[:3], r"torch.uint8 \[3, 36\]"),
+        ("rows", lambda bytes_: bytes_.float(), r"torch.float32 \[96, 36\]"),
+        ("rows", lambda bytes_: None, "None"),
+        ("values", lambda weight: weight[:3], r"torch.float32 \[3, 64\]"),
+        ("values", lambda weight: weight.half(), r"torch.float16 \[96, 64\]"),
+    ],
+)
+def test_a_rule_that_gives_something_else_is_refused_by_its_name(
+    file: Path, rule: str, change: Callable[[torch.Tensor], Any], given: str
+) -> None:
+    model = on_meta()
+    before = state(model)
+    with pytest.raises(TargetMismatchError, match=rf"rule {rule} for 'up.weight' is given .* not {given}"):
+        load_packed(model, file, **{rule: {"up.weight": change}})  # type: ignore[arg-type]
+    assert before == state(model)
+
+
 class TestAReaderThatIsNotTheOnePlannedFor:
     def test_with_a_tensor_the_headers_do_not_have_is_refused(self, file: Path) -> None:
         with pytest.raises(TargetMismatchError, match="delivers 'stray'"):
@@ -247,6 +268,35 @@ class TestLoadingInOneCall:
             load_packed(model, file, **wrong)
         assert before == state(model)
 
-    def test_on_a_device_that_torch_does_not_know_is_refused(self, file: Path) -> None:
-        with pytest.raises(ValueError, match="device 'zz' is none that torch knows"):
-            load_packed(on_meta(), file, device="zz")
+    @pytest.mark.parametrize(
+        ("device", "said"),
+        [
+            ("zz", "device 'zz' is none that torch knows"),
+            ("meta", "device 'meta' has no memory for weights"),
+            ("cuda:99", "device 'cuda:99' cannot be used here: "),
+        ],
+    )
+    def test_on_a_device_that_can_hold_no_weights_here_is_refused_before_anything_is_read(
+        self, file: Path, device: str, said: str
+    ) -> None:
+        model, reader = on_meta(), Reader(delivered)
+        before = state(model)
+        with pytest.raises(ValueError, match=said):
+            load_packed(model, file, reader=reader, device=device)  # type: ignore[arg-type]
+        assert (before, reader.wanted) == (state(model), [])
+
+    @pytest.mark.parametrize("when", ["before it is read", "while it is read"])
+    def test_of_a_file_that_is_another_by_now_is_refused_though_its_sizes_agree(self, file: Path, when: str) -> None:
+        checkpoint, model = read_checkpoint([file]), on_meta()
+        before = state(model)
+
+        def replaced() -> Iterator[tuple[str, torch.Tensor]]:
+            yield from delivered()
+            write(file, {**TYPES, "up.weight": "IQ4_NL"})
+
+        reader = None if when == "before it is read" else Reader(replaced)
+        if reader is None:
+            write(file, {**TYPES, "up.weight": "IQ4_NL"})
+        with pytest.raises(FileChangedError, match=str(file)):
+            load_packed(model, checkpoint, reader=reader)  # type: ignore[arg-type]
+        assert before == state(model)

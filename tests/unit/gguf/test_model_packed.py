@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import copy
+import operator
 import pickle
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -125,6 +127,13 @@ class TestAnEmbedding:
 
 
 class TestAnyPackedLayer:
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float8_e4m3fn])
+    def test_refuses_a_dtype_that_it_does_not_compute_in(self, linear: PackedLinear, dtype: torch.dtype) -> None:
+        before = linear.bias.dtype
+        with pytest.raises(TypeError, match=rf"layer 'layer' has a packed weight .* not in {dtype}"):
+            linear.to(dtype)
+        assert (linear.bias.dtype, linear.compute_dtype) == (before, torch.float32)
+
     def test_refuses_a_conversion_of_its_bytes_before_anything_is_converted(self, linear: PackedLinear) -> None:
         with pytest.raises(TypeError, match=r"\(Q4_K\) is bytes and cannot be converted to torch.float64"):
             linear.type(torch.float64)
@@ -201,6 +210,28 @@ class TestWhatWasTheWeight:
             torch.testing.assert_close(found, expected, rtol=0, atol=0, equal_nan=True)
 
     @pytest.mark.parametrize(
+        "compute",
+        [
+            lambda w: w == 0,
+            lambda w: w != 0,
+            lambda w: w > 0,
+            lambda w: w <= 0,
+            lambda w: abs(w),
+            lambda w: w**2,
+            lambda w: 2 / w,
+            lambda w: w // 2,
+            lambda w: w @ torch.ones(COLUMNS),
+            lambda w: torch.ones(ROWS) @ w,
+            lambda w: torch.stack(list(w)),
+            lambda w: torch.from_numpy(np.asarray(w)),
+            lambda w: torch.tensor(len(w)),
+        ],
+    )
+    def test_answers_operators_with_its_numbers(self, tmp_path: Path, compute: Any) -> None:
+        layer = packed(tmp_path, nn.Linear(COLUMNS, ROWS))
+        torch.testing.assert_close(compute(layer.weight), compute(dense("Q4_K")), rtol=0, atol=0, equal_nan=True)
+
+    @pytest.mark.parametrize(
         "write",
         [
             lambda w: w.data,
@@ -209,6 +240,9 @@ class TestWhatWasTheWeight:
             lambda w: functional.relu(w, inplace=True),
             lambda w: torch.eye(ROWS, COLUMNS, out=w),
             lambda w: torch._foreach_add_([w], 1),
+            lambda w: operator.iadd(w, 1),
+            lambda w: operator.imul(w, 2),
+            lambda w: operator.setitem(w, 0, 1),
         ],
     )
     def test_refuses_what_would_write_to_it(self, linear: PackedLinear, write: Any) -> None:
@@ -246,9 +280,22 @@ class TestWhatWasTheWeight:
         target = torch.zeros(ROWS, COLUMNS).copy_(linear.weight)
         torch.testing.assert_close(target, dense("Q4_K"), rtol=0, atol=0, equal_nan=True)
 
-    def test_cannot_be_replaced(self, linear: PackedLinear) -> None:
-        with pytest.raises(TypeError, match="packed as Q4_K and cannot be set"):
-            linear.weight = nn.Parameter(torch.zeros(ROWS, COLUMNS))
+    @pytest.mark.parametrize("value", [nn.Parameter(torch.zeros(ROWS, COLUMNS)), torch.zeros(ROWS, COLUMNS), None])
+    def test_cannot_be_replaced(self, linear: PackedLinear, value: Any) -> None:
+        with pytest.raises(TypeError, match=r"layer 'layer' is packed as Q4_K \[12, 512\] and cannot be set to"):
+            linear.weight = value
+
+    def test_can_be_tied_to_that_of_another_layer(self, tmp_path: Path, linear: PackedLinear, x: torch.Tensor) -> None:
+        other = packed(tmp_path, nn.Linear(COLUMNS, ROWS, bias=False), seed=1)
+        linear.bias = None
+        linear.weight = other.weight
+        assert linear.qweight is other.qweight
+        torch.testing.assert_close(linear(x), other(x), rtol=0, atol=0, equal_nan=True)
+
+    def test_cannot_be_tied_to_blocks_of_another_type(self, tmp_path: Path, linear: PackedLinear) -> None:
+        other = packed(tmp_path, nn.Linear(COLUMNS, ROWS), "Q6_K")
+        with pytest.raises(TypeError, match=r"cannot be set to PackedWeight\(Q6_K"):
+            linear.weight = other.weight
 
     def test_lacks_what_tensors_lack(self, linear: PackedLinear) -> None:
         with pytest.raises(AttributeError, match="no attribute 'weight_loader'"):

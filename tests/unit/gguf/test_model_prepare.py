@@ -10,12 +10,25 @@ import pytest
 import torch
 from torch import nn
 from unit.gguf.gguf_bytes import write_gguf
-from unit.gguf.small_model import SHAPES, TIED, TYPES, VOCABULARY, WIDTH, Small, on_meta, payload, state, write
+from unit.gguf.small_model import (
+    SHAPES,
+    TIED,
+    TYPES,
+    VOCABULARY,
+    WIDTH,
+    Small,
+    delivered,
+    numbers,
+    on_meta,
+    payload,
+    state,
+    write,
+)
 
 from weight_readers import TargetMismatchError, UnknownDtypeError
 from weight_readers_gguf.checkpoint import read_checkpoint
 from weight_readers_gguf.methods.config import GGUFConfig
-from weight_readers_gguf.model import How, PackedEmbedding, PackedLinear, Prepared, prepare_module
+from weight_readers_gguf.model import How, PackedEmbedding, PackedLinear, Prepared, fill, prepare_module
 from weight_readers_gguf.model import prepare as preparing
 from weight_readers_gguf.types import BY_NAME
 
@@ -226,6 +239,19 @@ class TestTensorsThatCannotStayPacked:
         assert {"norm.weight", "embed.weight", "scale.bias"} == found.keys()
         assert found["embed.weight"] == "Embedding with max_norm, which rewrites its rows"
         assert all(found.values())
+
+    @pytest.mark.parametrize("dtype", [torch.float64, torch.float8_e4m3fn])
+    def test_include_those_the_model_declares_in_a_dtype_that_packed_layers_do_not_compute_in(
+        self, file: Path, dtype: torch.dtype
+    ) -> None:
+        model = on_meta()
+        model.up.to(dtype)
+        prepared = prepare_module(model, file)
+        assert reasons(prepared) == {
+            "up.weight": f"declared {dtype}, and packed layers compute in float32, float16 or bfloat16"
+        }
+        fill(prepared, delivered())
+        assert torch.equal(model.up.weight.float(), numbers("up.weight", "Q4_0").to(dtype).float())
 
     def test_are_refused_where_strict_is_asked_for(self, tmp_path: Path) -> None:
         file = write(tmp_path / "norm.gguf", {**TYPES, "norm.weight": "Q8_0"})

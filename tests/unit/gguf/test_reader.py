@@ -83,6 +83,19 @@ def test_numbers_keep_their_dtype_and_bits(tmp_path: Path) -> None:
     assert tensors["i.weight"].tolist() == whole.tolist()
 
 
+@pytest.mark.parametrize("shape", [(), (3,), (1, 3), (3, 1, 1), (1, 1, 1, 3)], ids=str)
+@pytest.mark.parametrize(("type_id", "dtype"), [(BF16, "bfloat16"), (1, "float16"), (25, "int16"), (28, "float64")])
+def test_numbers_of_any_rank_keep_their_bits_wherever_they_begin(
+    tmp_path: Path, type_id: int, dtype: str, shape: tuple[int, ...]
+) -> None:
+    bits = bytes(range(0x7B, 0x7B + 24))[: np.prod(shape, dtype=int) * getattr(torch, dtype).itemsize]
+    odd = (24, (1,), b"\x01")
+    path = write_gguf(tmp_path / "m.gguf", {"odd": odd, "n.weight": (type_id, shape, bits)}, alignment=1)
+    found = read(path)["n.weight"]
+    assert (found.dtype, tuple(found.shape)) == (getattr(torch, dtype), shape)
+    assert found.reshape(-1).view(torch.uint8).numpy().tobytes() == bits
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_dequantize_yields_numbers_rounded_once(tmp_path: Path, q4k: Any, dtype: str) -> None:
     path = write_gguf(tmp_path / "m.gguf", {"a.weight": q4k})

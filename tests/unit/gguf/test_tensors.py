@@ -256,6 +256,20 @@ def test_nvfp4_with_a_factor_beside_it_is_refused_rather_than_delivered_without(
     assert [found[sidecar].delivery, found["k.weight"].delivery] == [Delivery.PLAIN, Delivery.PACKED]
 
 
+@pytest.mark.parametrize("first", [0, 1])
+def test_so_it_is_with_its_factor_in_another_file_of_the_set(tmp_path: Path, first: int) -> None:
+    held = [{"q.weight": payload("NVFP4", (2, 64))}, {"q.scale": payload("F32", (1,))}]
+    files = [
+        write_gguf(
+            tmp_path / f"m-{number + 1:05d}-of-00002.gguf",
+            held[number ^ first],
+            {"split.no": ("UINT16", number), "split.count": ("UINT16", 2)},
+        )
+        for number in range(2)
+    ]
+    assert "'q.scale'" in str(refused(read_checkpoint(files).tensors["q.weight"]))
+
+
 def test_a_factor_beside_another_type_refuses_nothing(tmp_path: Path) -> None:
     tensors = {"q.weight": payload("Q8_0", (2, 64)), "q.scale": payload("F32", (1,))}
     assert all(tensor.refusal() is None for tensor in delivered(tmp_path, tensors).values())

@@ -22,6 +22,7 @@ from weight_readers import (
     TargetMismatchError,
     TensorSlice,
 )
+from weight_readers_gguf import prepare_module
 from weight_readers_loader import open_checkpoint
 from weight_readers_loader.cli import cli
 
@@ -77,6 +78,19 @@ def test_a_module_with_packed_parameters_is_filled_with_the_bytes_of_the_file(pa
     assert module.fc.qweight.detach().numpy().tobytes() == WEIGHT[2]
     assert module.fc.bias.tolist() == BIAS.tolist()
     assert (report.missing, report.unexpected) == ((), ())
+
+
+def test_a_module_prepared_for_a_type_is_not_filled_with_blocks_of_another_of_the_same_size(tmp_path: Path) -> None:
+    q4_0, iq4_nl = (
+        write_gguf(tmp_path / f"{type_id}.gguf", {"fc.weight": (type_id, (2, 32), bytes(36))}) for type_id in (2, 20)
+    )
+    model = nn.ModuleDict({"fc": nn.Linear(32, 2, bias=False, device="meta")})
+    prepare_module(model, q4_0)
+    said = r"fc\.qweight \(checkpoint IQ4_NL, ggml type 20, target ggml type 2"
+    for _ in range(2):  # without memory, then with
+        with pytest.raises(TargetMismatchError, match=said):
+            open_checkpoint(iq4_nl).load_into(model, cast=True)
+        open_checkpoint(q4_0).load_into(model)
 
 
 def test_a_dense_module_is_told_that_the_file_is_packed_and_what_to_do(path: Path) -> None:

@@ -12,7 +12,7 @@ from weight_readers.errors import CheckpointError, CheckpointProblems, Duplicate
 from weight_readers.reader import Files
 from weight_readers_files import natural_order
 from weight_readers_files.sets import common_folder
-from weight_readers_gguf.header import GGUFHeader, Metadata, scan_header
+from weight_readers_gguf.header import GGUFHeader, Metadata, held_header
 from weight_readers_gguf.problems import Problems
 from weight_readers_gguf.sets import set_problems, split_of
 from weight_readers_gguf.tensors import GGUFTensor, tensors_of
@@ -35,6 +35,11 @@ class GGUFCheckpoint:
     def metadata(self) -> Metadata:
         return self.headers[0].metadata
 
+    def require_unchanged(self) -> None:
+        """Raise FileChangedError where a file is not the one whose header was read: what is planned is of that one."""
+        for header in self.headers:
+            header.require_unchanged()
+
 
 def read_checkpoint(files: Files) -> GGUFCheckpoint:
     """Read and check the headers of ``files``, which are one model: a whole split set, or files with names apart.
@@ -48,7 +53,8 @@ def read_checkpoint(files: Files) -> GGUFCheckpoint:
     headers = [header for header, _ in scanned]
     problems = Problems()
     problems.extend(problem for _, found in scanned for problem in found)
-    held = [list(tensors_of(header, problems)) for header in headers]
+    names = {info.name for header in headers for info in header.tensors}
+    held = [list(tensors_of(header, names, problems)) for header in headers]
     problems.extend(_shared(held))
     # Of a broken header nobody knows which set it speaks of.
     if not any(found for _, found in scanned):
@@ -59,9 +65,9 @@ def read_checkpoint(files: Files) -> GGUFCheckpoint:
 
 def _scan_all(paths: Sequence[str]) -> list[tuple[GGUFHeader, tuple[CheckpointError, ...]]]:
     if len(paths) == 1:
-        return [scan_header(paths[0])]
+        return [held_header(paths[0])]
     with ThreadPoolExecutor(min(MAX_THREADS, len(paths)), thread_name_prefix="gguf-header") as pool:
-        return list(pool.map(scan_header, paths))
+        return list(pool.map(held_header, paths))
 
 
 def _checkpoint(headers: Sequence[GGUFHeader], held: Sequence[Sequence[GGUFTensor]]) -> GGUFCheckpoint:

@@ -16,13 +16,21 @@ MAX_TEXT = 1000
 
 
 class GGUFMeta(CheckpointMeta):
-    """A `CheckpointMeta` that also holds the tensors as GGUF describes them, in ``gguf``."""
+    """A `CheckpointMeta` that also holds the tensors as GGUF describes them, in ``gguf``.
+
+    ``headers`` are kept for whoever else asks for those files, see `held_header`; pickles leave them out.
+    """
 
     def __init__(
-        self, tensors: Mapping[str, TensorMeta], files: Sequence[FileMeta], gguf: Mapping[str, GGUFTensor]
+        self,
+        tensors: Mapping[str, TensorMeta],
+        files: Sequence[FileMeta],
+        gguf: Mapping[str, GGUFTensor],
+        headers: Sequence[GGUFHeader] = (),
     ) -> None:
         super().__init__(tensors, files)
         self.gguf = gguf
+        self.headers = headers
 
     def __reduce__(self) -> tuple[Any, ...]:
         return GGUFMeta, (dict(self), self.files, dict(self.gguf))
@@ -32,7 +40,8 @@ def read_meta(paths: Sequence[str], dequantize: str | None) -> GGUFMeta:
     """Check the headers of a set of files. ``dequantize`` is the dtype asked for in place of packed weights."""
     checkpoint = read_checkpoint(paths)
     tensors = {name: tensor.meta(dequantize) for name, tensor in checkpoint.tensors.items()}
-    return GGUFMeta(tensors, [_file_meta(header) for header in checkpoint.headers], checkpoint.tensors)
+    files = [_file_meta(header) for header in checkpoint.headers]
+    return GGUFMeta(tensors, files, checkpoint.tensors, checkpoint.headers)
 
 
 def _file_meta(header: GGUFHeader) -> FileMeta:

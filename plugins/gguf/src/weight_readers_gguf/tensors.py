@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -96,9 +96,11 @@ class GGUFTensor:
         return kind(f"the tensor cannot be delivered: {self.reason}", path=self.file, tensor=self.name)
 
 
-def tensors_of(header: GGUFHeader, problems: Problems) -> Iterator[GGUFTensor]:
-    """The tensors of one file in the order of its header; bad ``comfy.gguf.orig_shape`` keys go to ``problems``."""
-    names = {info.name for info in header.tensors}
+def tensors_of(header: GGUFHeader, names: Collection[str], problems: Problems) -> Iterator[GGUFTensor]:
+    """The tensors of one file in the order of its header; bad ``comfy.gguf.orig_shape`` keys go to ``problems``.
+
+    ``names`` are those of all tensors of the model: the factor of a tensor may lie in another file of the set.
+    """
     for info in header.tensors:
         try:
             shape = logical_shape(header, info)
@@ -108,7 +110,7 @@ def tensors_of(header: GGUFHeader, problems: Problems) -> Iterator[GGUFTensor]:
         yield _tensor(header.path, info, shape, sidecar=_sidecar(info, names))
 
 
-def _sidecar(info: TensorInfo, names: set[str]) -> str | None:
+def _sidecar(info: TensorInfo, names: Collection[str]) -> str | None:
     """The factor of a whole NVFP4 tensor, which lies beside it (ggml-org/llama.cpp#19769)."""
     if info.type not in TYPES or TYPES[info.type].name != "NVFP4":
         return None

@@ -31,6 +31,11 @@ class GGUFHeader:
     header_bytes: int
     state: State
 
+    def require_unchanged(self) -> None:
+        """Raise FileChangedError where the file is another by now, and the `CheckpointError` where it is gone."""
+        with open_regular(self.path) as file:
+            self.state.require(State.of(os.fstat(file.fileno())), path=self.path)
+
 
 def read_header(path: str | os.PathLike[str]) -> GGUFHeader:
     """Read and check the header of the file at ``path``; no tensor is read, and no descriptor stays open.

@@ -26,9 +26,11 @@ def linear(
 
     A weight larger than the workspace is dequantized and multiplied in windows of rows. The arithmetic of a row is
     the same in each; torch may choose another kernel for a narrower matrix, which can move the last bit. Raises
-    ValueError for another width, TypeError for another dtype of ``x``.
+    ValueError for another width or bias, TypeError for another dtype of ``x``, RuntimeError where the weight has no
+    memory and ``x`` has.
     """
-    _check(x, layout)
+    _check_memory(x, qweight, layout)
+    _check(x, bias, layout)
     x = x.to(_compute_dtype(x))
     bias = None if bias is None else bias.to(x.dtype)
     step = workspace.rows(layout.columns, x.dtype)
@@ -46,21 +48,34 @@ def linear(
 def embedding(ids: torch.Tensor, qweight: torch.Tensor, layout: Layout, dtype: torch.dtype) -> torch.Tensor:
     """``ids [...] -> [..., columns]`` in ``dtype``: packed rows are gathered, and only those dequantized.
 
-    Raises IndexError for an index without a row, as torch does.
+    Raises IndexError for an index without a row, as torch does, and RuntimeError as `linear` does.
     """
+    _check_memory(ids, qweight, layout)
     rows = functional.embedding(ids, qweight)
     if rows.numel() == 0:
         return rows.new_empty(*ids.shape, layout.columns, dtype=dtype)
     return _dense(rows.reshape(-1, rows.shape[-1]), layout.runs[0], dtype).view(*ids.shape, layout.columns)
 
 
-def _check(x: torch.Tensor, layout: Layout) -> None:
-    if not isinstance(x, torch.Tensor):
-        raise TypeError(f"layer {layout.prefix!r} takes a tensor, not {type(x).__name__}")
+def _check(x: torch.Tensor, bias: torch.Tensor | None, layout: Layout) -> None:
     if x.dtype not in ACTIVATIONS:
         raise TypeError(f"layer {layout.prefix!r} takes float32, float16 or bfloat16, not {x.dtype}")
     if x.dim() == 0 or x.shape[-1] != layout.columns:
         raise ValueError(f"layer {layout.prefix!r} takes [..., {layout.columns}], not {list(x.shape)}")
+    # Windows of rows take their part of it: one that is too long would fit them all.
+    if bias is not None and tuple(bias.shape) != (layout.rows,):
+        raise ValueError(f"layer {layout.prefix!r} takes a bias [{layout.rows}], not {list(bias.shape)}")
+
+
+def _check_memory(given: torch.Tensor, qweight: torch.Tensor, layout: Layout) -> None:
+    """On a CPU torch multiplies with a matrix without memory all the same, and gives what happens to lie there."""
+    if not isinstance(given, torch.Tensor):
+        raise TypeError(f"layer {layout.prefix!r} takes a tensor as input, not {type(given).__name__}")
+    if qweight.is_meta and not given.is_meta:
+        raise RuntimeError(
+            f"the packed weight of layer {layout.prefix!r} has no memory yet: put the weights of the checkpoint into"
+            " the prepared model with fill, or load it with load_packed; in an engine, give the parameter memory first"
+        )
 
 
 def _compute_dtype(x: torch.Tensor) -> torch.dtype:

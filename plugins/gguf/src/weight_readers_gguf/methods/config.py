@@ -56,6 +56,7 @@ class GGUFConfig:
         for name, value in (("packed_modules_mapping", packed_modules_mapping), ("tied", tied)):
             if value is not None and not isinstance(value, Mapping):
                 raise TypeError(f"{name} must be a mapping from names of layers, or None, not {value!r}")
+        self.checkpoint = checkpoint
         self.files = tuple(header.path for header in checkpoint.headers)
         self.tensors = renamed(checkpoint.tensors.values(), rename)
         self.packed_modules_mapping = dict(FUSED if packed_modules_mapping is None else packed_modules_mapping)
@@ -145,6 +146,10 @@ class GGUFConfig:
     def retain(self, keep: Callable[[str], bool]) -> None:
         """Forget tensors whose name in the model does not pass: of layers that are not built."""
         self.tensors = {name: tensor for name, tensor in self.tensors.items() if keep(name)}
+
+    def require_unchanged(self) -> None:
+        """Raise FileChangedError where a file is another by now: after a load, since types can differ by size alone."""
+        self.checkpoint.require_unchanged()
 
     def release(self) -> None:
         """Give back the memory that the workspace holds."""

@@ -35,6 +35,9 @@ def declared(
     prefix: str, layer: Any, columns: int, outputs: Sequence[int], whole_columns: int, whole_rows: int
 ) -> Declared:
     """The sizes an engine gives ``create_weights``, and what its layer says of kv heads and ranks."""
+    sizes = [columns, whole_columns, whole_rows, *outputs]
+    if any(isinstance(size, bool) or not isinstance(size, int) for size in sizes):
+        raise TypeError(f"layer {prefix!r} declares sizes that are no whole numbers: {sizes!r:.200}")
     outputs = tuple(outputs)
     return Declared(prefix, columns, outputs, whole_columns, whole_rows, _replicas(layer, outputs))
 

@@ -30,6 +30,12 @@ class ShardLoader:
     rank: int | None = None
 
     def __call__(self, parameter: torch.Tensor, tensor: torch.Tensor, shard: Shard = None) -> None:
+        if parameter.is_meta and isinstance(tensor, torch.Tensor) and not tensor.is_meta:
+            # Torch copies nothing to it, and says nothing.
+            raise ValueError(
+                f"the packed weight of layer {self.layout.prefix!r} has no memory to load into: it is on the device"
+                " 'meta'. Give it some (layer.to_empty(device=...)), or replace it by the bytes of the checkpoint"
+            )
         segments = _chosen(self.layout, shard)
         packed = _as_bytes(tensor, segments, self.layout)
         parts = self._parts(packed, segments)

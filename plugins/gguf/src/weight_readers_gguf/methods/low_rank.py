@@ -40,6 +40,9 @@ def attach(layer: nn.Module, layout: Layout, a: torch.Tensor, b: torch.Tensor, s
     if wrong:
         listed = "; ".join(f"{name} is {found}, expected floating-point {want}" for name, found, want in wrong)
         raise TargetMismatchError(f"the low-rank addition does not fit its layer: {listed}", shapes=wrong)
+    if a.is_meta or b.is_meta:
+        # On a CPU torch adds them to numbers all the same, and gives what happens to lie in memory.
+        raise ValueError(f"the low-rank addition to {layout.prefix!r} has no memory: it is on the device 'meta'")
     # Buffers follow the layer to its device, and are no part of its state.
     layer.register_buffer(A, a, persistent=False)
     layer.register_buffer(B, b, persistent=False)

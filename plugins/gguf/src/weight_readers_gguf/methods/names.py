@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING
 
 from weight_readers import DuplicateTensorError
@@ -83,14 +84,16 @@ def _function(rename: Rename | None) -> Callable[[str], str | None]:
         return lambda name: name
     if callable(rename):
         return rename
-    table = dict(sorted(rename.items(), key=lambda item: len(item[0]), reverse=True))
-    return lambda name: _replaced(name, table)
+    return partial(by_table, rename)
 
 
-def _replaced(name: str, table: Mapping[str, str | None]) -> str | None:
-    for old, new in table.items():
-        if name == old or name.startswith(f"{old}."):
-            return None if new is None else new + name[len(old) :]
+def by_table(table: Mapping[str, str | None], name: str) -> str | None:
+    """The name by the table's longest entry that is the name, or a leading part of it; the name itself by none."""
+    parts = name.split(".")
+    for end in range(len(parts), 0, -1):
+        if (head := ".".join(parts[:end])) in table:
+            mapped = table[head]
+            return None if mapped is None else ".".join([mapped, *parts[end:]])
     return name
 
 

@@ -67,11 +67,21 @@ def check_target(device: object, copy: object) -> None:
         raise TypeError(f"copy must be True or False, not {copy!r}")
     if device is not None and not isinstance(device, str | torch.device):
         raise TypeError(f"device must be a torch device or its name, or None, not {device!r}")
-    if isinstance(device, str):
-        try:
-            torch.device(device)
-        except RuntimeError as error:
-            raise ValueError(f"device {device!r} is none that torch knows: {error}") from error
+    if device is not None:
+        _check_device(device)
+
+
+def _check_device(device: str | torch.device) -> None:
+    try:
+        known = torch.device(device)
+    except RuntimeError as error:
+        raise ValueError(f"device {device!r} is none that torch knows: {error}") from error
+    if known.type == "meta":
+        raise ValueError("device 'meta' has no memory for weights; prepare_module plans a model without reading any")
+    try:
+        torch.empty(0, device=known)
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        raise ValueError(f"device {str(known)!r} cannot be used here: {str(error).splitlines()[0]}") from error
 
 
 def _pairs(weights: object) -> Iterator[tuple[str, torch.Tensor]]:
@@ -118,12 +128,24 @@ def _check_delivery(entry: Entry, tensor: torch.Tensor) -> None:
 def _value(entry: Entry, slot: Slot, tensor: torch.Tensor) -> torch.Tensor:
     """What the slot will hold: packed bytes, or numbers in its dtype and shape after the rules have been applied."""
     if entry.rows is not None:
-        tensor = entry.rows(tensor)
+        tensor = _changed("rows", entry, entry.rows(tensor), tensor)
     if entry.how is How.PACKED:
         return tensor
     if entry.tensor.is_packed:
         fused = entry.values is None and entry.dtype in _FUSED
         tensor = dequantize(tensor, entry.tensor.type_name, dtype=entry.dtype if fused else torch.float32)
     if entry.values is not None:
-        tensor = entry.values(tensor.float())
+        tensor = _changed("values", entry, entry.values(tensor.float()), tensor.float())
     return tensor.reshape(slot.tensor.shape).to(entry.dtype)
+
+
+def _changed(rule: str, entry: Entry, found: object, before: torch.Tensor) -> torch.Tensor:
+    """What a rule of the caller's made of a tensor; TargetMismatchError where it does not fit in its place."""
+    if isinstance(found, torch.Tensor) and (found.dtype, found.shape) == (before.dtype, before.shape):
+        return found
+    given = f"{found.dtype} {list(found.shape)}" if isinstance(found, torch.Tensor) else repr(found)
+    raise TargetMismatchError(
+        f"the rule {rule} for {entry.tensor.name!r} is given {before.dtype} {list(before.shape)} and must give as much,"
+        f" not {given:.80}",
+        fix="Mend the function",
+    )

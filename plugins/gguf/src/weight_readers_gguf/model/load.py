@@ -32,8 +32,9 @@ def load_packed(
 
     ``reader`` is the reader ``gguf`` with its defaults where None; ``device`` and ``copy`` are those of `fill`,
     ``workspace_bytes`` and ``rules`` those of `prepare_module`. Tensors that the model has no place for are not
-    read, and those of a reader that maps them read-only are copied. Raises what those two and the reader raise; what
-    the model has on the meta device is then as it was, and only what had memory may have been let go or written to.
+    read, and those of a reader that maps them read-only are copied. Raises what those two and the reader raise, and
+    FileChangedError where a file is not the one that the headers were read of; what the model has on the meta device is
+    then as it was, and only what had memory may have been let go or written to.
     """
     check_model(model)
     check_target(device, copy)
@@ -44,7 +45,10 @@ def load_packed(
     with Snapshot(slot for slot in distinct(slots_of(model)) if slot.tensor.is_meta):
         prepared = prepare_module(model, checkpoint, workspace_bytes=workspace_bytes, **rules)
         weights = reader.iter_weights(prepared.files, key_filter=prepared.wants)
-        return fill(prepared, weights, device=device, copy=copy or _kills_writers(reader))
+        report = fill(prepared, weights, device=device, copy=copy or _kills_writers(reader))
+        # The reader's own check is of the headers that it read: bytes of two types can have one size.
+        prepared.checkpoint.require_unchanged()
+        return report
 
 
 def _kills_writers(reader: WeightReader) -> bool:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -44,13 +44,25 @@ class PackedLayer(nn.Module):
         """A stand-in for the weight; see `PackedWeight`."""
         return PackedWeight(self.qweight, self.ggml_type, self.logical_shape, self.compute_dtype)
 
+    @weight.setter
+    def weight(self, other: object) -> None:
+        """Share the bytes of another packed layer, as models tie weights; anything else is a TypeError."""
+        own = self.ggml_type.id, self.logical_shape
+        if not isinstance(other, PackedWeight) or (other.type.id, other.shape) != own:
+            raise TypeError(self._not_settable(other))
+        self._parameters["qweight"] = cast(nn.Parameter, other.packed)
+
     def register_parameter(self, name: str, param: nn.Parameter | None) -> None:
         if name == "weight":
-            raise TypeError(
-                f"the weight of this layer is packed as {self.ggml_type.name} and cannot be set;"
-                " prepare the layer with dequantize to have plain numbers in its place"
-            )
+            raise TypeError(self._not_settable(param))
         super().register_parameter(name, param)
+
+    def _not_settable(self, value: object) -> str:
+        given = repr(value) if isinstance(value, PackedWeight) else type(value).__name__
+        return (
+            f"the weight of layer {self.layout.prefix!r} is packed as {self.ggml_type.name} {list(self.logical_shape)}"
+            f" and cannot be set to {given}; prepare the layer with dequantize to have plain numbers in its place"
+        )
 
     def reset_parameters(self) -> None:
         """Refused: random numbers cannot be written to packed bytes."""
@@ -117,18 +129,14 @@ class PackedLayer(nn.Module):
                 f"a packed weight ({self.ggml_type.name}) is bytes and cannot be converted to {bytes_.dtype};"
                 " use .to(dtype), which converts floating-point parameters only"
             )
+        if numbers.dtype not in compute.ACTIVATIONS:
+            raise TypeError(
+                f"layer {self.layout.prefix!r} has a packed weight ({self.ggml_type.name}) and computes in float32,"
+                f" float16 or bfloat16, not in {numbers.dtype}; prepare it with dequantize to have plain numbers"
+            )
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]
         self.compute_dtype = numbers.dtype
         return self
-
-    def _require_memory(self, input: torch.Tensor) -> None:  # noqa: A002 - as in `forward`
-        if not isinstance(input, torch.Tensor):
-            raise TypeError(f"layer {self.layout.prefix!r} takes a tensor as input, not {type(input).__name__}")
-        if self.qweight.is_meta and not input.is_meta:
-            raise RuntimeError(
-                f"the packed weight of layer {self.layout.prefix!r} has no memory yet: put the weights of the"
-                " checkpoint into the prepared model with fill, or load it with load_packed"
-            )
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, type={self.ggml_type.name}"
@@ -148,7 +156,6 @@ class PackedLinear(PackedLayer, nn.Linear):  # type: ignore[misc]
     """
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - the name in nn.Linear
-        self._require_memory(input)
         out = compute.linear(input, self.qweight, self.layout, self.bias, self.workspace)
         return low_rank.added(self, input, out)
 
@@ -171,7 +178,6 @@ class PackedEmbedding(PackedLayer, nn.Embedding):  # type: ignore[misc]
     """
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:  # noqa: A002 - the name in nn.Embedding
-        self._require_memory(input)
         return compute.embedding(input, self.qweight, self.layout, self.compute_dtype)
 
 
@@ -204,6 +210,7 @@ def pack(layer: nn.Module, name: str, qweight: nn.Parameter, ggml_type: GGMLType
     layer.__class__ = packed_class(type(layer))
     del layer._parameters["weight"]
     layer._parameters["qweight"] = qweight
+    qweight.ggml_type = ggml_type.id  # type: ignore[attr-defined] # what loads into it compares that
     layer.__dict__.update(layout=layout, workspace=workspace, compute_dtype=weight.dtype)
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import nn
 
+from weight_readers_gguf.methods.compute import ACTIVATIONS
 from weight_readers_gguf.model.packed import packed_class
 from weight_readers_gguf.model.report import How, Placement
 from weight_readers_gguf.model.rules import Change, Rules, matches, rule_for
@@ -116,6 +117,8 @@ def _ruled_out(slot: Slot, rules: Rules, island: bool) -> str | None:
 
 def _not_packable(slot: Slot) -> str | None:
     """Why the model cannot hold the tensor packed: each layer that has it must be one that computes with it."""
+    if slot.tensor.dtype not in ACTIVATIONS:
+        return f"declared {slot.tensor.dtype}, and packed layers compute in float32, float16 or bfloat16"
     for holder in slot.holders:
         kind = type(holder.module)
         if holder.attribute != "weight" or not issubclass(kind, nn.Linear | nn.Embedding):

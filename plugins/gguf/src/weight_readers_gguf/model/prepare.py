@@ -102,7 +102,7 @@ def checkpoint_of(source: Source) -> GGUFCheckpoint:
     if isinstance(source, GGUFCheckpoint):
         return source
     if isinstance(source, GGUFConfig):
-        return read_checkpoint(source.files)
+        return source.checkpoint
     return read_checkpoint(split_siblings(source) if isinstance(source, str | os.PathLike) else source)
 
 

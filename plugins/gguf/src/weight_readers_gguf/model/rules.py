@@ -10,9 +10,8 @@ from typing import TypeVar
 
 import torch
 
-from weight_readers_gguf.methods.names import check_rename
+from weight_readers_gguf.methods.names import Rename, by_table, check_rename
 
-Rename = Mapping[str, str | None] | Callable[[str], str | None]
 Change = Callable[[torch.Tensor], torch.Tensor]
 _T = TypeVar("_T")
 
@@ -67,7 +66,7 @@ class Rules:
         if self.rename is None:
             return name
         if not callable(self.rename):
-            return _by_table(self.rename, name)
+            return by_table(self.rename, name)
         found = self.rename(name)
         if found is not None and not isinstance(found, str):
             raise TypeError(f"rename must give a name or None, and gives {found!r} for {name!r}")
@@ -92,15 +91,6 @@ def _check_table(name: str, table: object) -> None:
         if not isinstance(pattern, str) or not fits:
             wanted = "a shape" if shapes else "a function of a tensor"
             raise TypeError(f"{name} must have {wanted} for each pattern, and has {entry!r} for {pattern!r}")
-
-
-def _by_table(table: Mapping[str, str | None], name: str) -> str | None:
-    parts = name.split(".")
-    for end in range(len(parts), 0, -1):
-        if (head := ".".join(parts[:end])) in table:
-            mapped = table[head]
-            return None if mapped is None else ".".join([mapped, *parts[end:]])
-    return name
 
 
 def matches(patterns: Iterable[str], names: Iterable[str]) -> str | None:

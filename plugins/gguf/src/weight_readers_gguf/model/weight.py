@@ -22,6 +22,15 @@ def _through(name: str) -> Callable[..., Any]:
     return operate
 
 
+def _refusing(name: str) -> Callable[..., Any]:
+    """The operator of that name, which would write."""
+
+    def operate(self: PackedWeight, *others: Any) -> Any:
+        raise TypeError(_refusal(name))
+
+    return operate
+
+
 class PackedWeight:
     """The weight of a packed layer for code that looks at ``layer.weight``, as models and adapters do.
 
@@ -78,17 +87,16 @@ class PackedWeight:
         args, kwargs = tree_map(lambda a: a.dequantize() if isinstance(a, cls) else a, (args, kwargs))
         return func(*args, **kwargs)
 
-    # Python looks for these on the class, past `__getattr__`; a tensor as the left operand finds `__torch_function__`.
-    __getitem__ = _through("__getitem__")
-    __add__ = _through("__add__")
-    __radd__ = _through("__radd__")
-    __sub__ = _through("__sub__")
-    __rsub__ = _through("__rsub__")
-    __mul__ = _through("__mul__")
-    __rmul__ = _through("__rmul__")
-    __truediv__ = _through("__truediv__")
-    __matmul__ = _through("__matmul__")
-    __neg__ = _through("__neg__")
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        if copy is False:
+            raise ValueError("numbers of a packed weight are made anew: there is none that need not be copied")
+        return self.dequantize().numpy().__array__(dtype)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __bool__(self) -> bool:
+        return bool(self.dequantize())
 
     def __getattr__(self, name: str) -> Any:
         if _writes(name) or name in ("data", "grad"):
@@ -99,6 +107,19 @@ class PackedWeight:
 
     def __repr__(self) -> str:
         return f"PackedWeight({self.type.name}, shape={list(self.shape)}, dtype={self.dtype}, device={self.device})"
+
+
+# Python looks for operators on the class, past `__getattr__`, and without one compares or converts the object itself. A
+# tensor as the left operand finds `__torch_function__`.
+for _name in (
+    *("__getitem__", "__neg__", "__abs__", "__contains__"),
+    *("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__"),
+    *("__add__", "__sub__", "__mul__", "__truediv__", "__floordiv__", "__mod__", "__pow__", "__matmul__"),
+    *("__radd__", "__rsub__", "__rmul__", "__rtruediv__", "__rfloordiv__", "__rpow__", "__rmatmul__"),
+):
+    setattr(PackedWeight, _name, _through(_name))
+for _name in ("__setitem__", "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ipow__"):
+    setattr(PackedWeight, _name, _refusing(_name))
 
 
 def _writes(name: str) -> bool:
