@@ -199,8 +199,8 @@ def load(context: click.Context, **given: Any) -> None:
     --partition or --slices it is one of several ranks: torchrun --nproc-per-node 2 --no-python weight-readers load ...
     """
     options.check_load(given)
-    how = options.how(given)
     config = flags.config_of(given)
+    how = options.how(given, config)
     report_file = options.report_file(given.pop("report"))
     key_filter = options.key_filter(given.pop("patterns"))
     from weight_readers_loader.commands.supervise import supervise
