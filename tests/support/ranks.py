@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any
 
 import pytest
+
 from support import rank_jobs
 
 _PRELOAD = [

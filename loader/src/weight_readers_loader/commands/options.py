@@ -89,6 +89,8 @@ def how(given: dict[str, Any], config: LayeredConfig) -> str | None:
     setting = config.setting("enable_broadcast_weight_load")
     if setting is not None and setting.value and not asked:
         asked["broadcast"] = str(setting)
+    if "broadcast" in asked and setting is not None and setting.source == "--disable-broadcast-weight-load":
+        raise click.UsageError(f"--broadcast and {setting.source} exclude each other")
     if len(asked) > 1:
         raise click.UsageError("{} and {} exclude each other".format(*asked.values()))
     for how, said in asked.items():

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -173,7 +174,7 @@ def shards(whole: torch.Tensor, dim: int, ranks: int) -> list[torch.Tensor]:
         return [whole] * ranks
     chunk = -(-whole.shape[dim] // ranks)
     starts = [min(whole.shape[dim], chunk * rank) for rank in range(ranks + 1)]
-    return [whole.narrow(dim, start, stop - start) for start, stop in zip(starts, starts[1:], strict=False)]
+    return [whole.narrow(dim, start, stop - start) for start, stop in pairwise(starts)]
 
 
 def test_a_plain_load_of_one_rank_waits_for_no_other(four: Ranks, folder: Path) -> None:
