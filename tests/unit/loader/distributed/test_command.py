@@ -98,7 +98,7 @@ def test_a_broadcast_by_configuration_without_other_ranks_is_refused(
     monkeypatch.setenv("WEIGHT_READERS_ENABLE_BROADCAST_WEIGHT_LOAD", "true")
     done = invoke("load", path)
     assert done.exit_code == 1
-    variable = "WEIGHT_READERS_ENABLE_BROADCAST_WEIGHT_LOAD"
+    variable = "environment, WEIGHT_READERS_ENABLE_BROADCAST_WEIGHT_LOAD"
     assert f"enable_broadcast_weight_load=True ({variable}) is for several ranks" in done.stderr
     assert "torchrun --nproc-per-node 2" in done.stderr
     assert invoke("load", path, "--disable-broadcast-weight-load").exit_code == 0
