@@ -40,10 +40,6 @@ class Adapted:
     def __bool__(self) -> bool:
         return bool(self._stages)
 
-    def over(self, tensors: Tensors) -> Adapted:
-        """What the same adapters make of fewer ``tensors``, planned anew."""
-        return Adapted([adapter for adapter, _ in self._stages], tensors)
-
     def only(self, names: Collection[str]) -> Adapted:
         """The part that ``names``, after all adapters, are made by."""
         part = object.__new__(Adapted)

@@ -11,17 +11,15 @@ import torch
 from torch import nn
 
 from weight_readers import TensorMeta, TensorSlice
-from weight_readers_loader.adapters import Adapted
 from weight_readers_loader.arguments import device_of, flags, function, named_device
 from weight_readers_loader.checkpoint import Checkpoint
 from weight_readers_loader.config.arguments import configured
+from weight_readers_loader.contents import Contents
 from weight_readers_loader.distributed.load import Load
 from weight_readers_loader.distributed.opening import MIB, Settings, Talk, of_one_rank, opened, telling, way
 from weight_readers_loader.distributed.operation import Operation
-from weight_readers_loader.distributed.plan import Plan
 from weight_readers_loader.distributed.report import DistributedReport
 from weight_readers_loader.distributed.team import Team
-from weight_readers_loader.placement import Placement
 from weight_readers_loader.wanted import KeyFilter
 
 
@@ -57,10 +55,9 @@ def open_distributed(
         function("on_file", on_file, "a file's path")
         talk = Talk(operation)
         arguments |= {"on_file": telling(on_file, talk.working_on), "config": of_one_rank(config)}
-        plan, checkpoint, adapted = opened(operation, team, reference, settings, arguments, config)
-    return DistributedCheckpoint(
-        os.fspath(reference), team, settings, plan, checkpoint, talk, config.value("device"), adapted=adapted
-    )
+        contents, checkpoint = opened(operation, team, reference, settings, arguments, config)
+    device = config.value("device")
+    return DistributedCheckpoint(os.fspath(reference), team, settings, contents, checkpoint, talk, device)
 
 
 def _is_number(value: object) -> bool:
@@ -80,20 +77,18 @@ class DistributedCheckpoint:
         reference: str,
         team: Team,
         settings: Settings,
-        plan: Plan,
+        contents: Contents,
         checkpoint: Checkpoint | None,
         talk: Talk,
         device: str | None = None,
-        *,
-        adapted: Adapted,
     ) -> None:
         self.reference = reference
-        self.tensors: Mapping[str, TensorMeta] = plan.tensors
-        self.aliases = plan.aliases
+        self.tensors: Mapping[str, TensorMeta] = contents.tensors
+        self.adapted: Mapping[str, TensorMeta] = contents.adapted.tensors
+        self.aliases = contents.aliases
         self.report: DistributedReport | None = None
         self._team, self._settings, self._checkpoint, self._talk = team, settings, checkpoint, talk
-        self.adapted: Mapping[str, TensorMeta] = adapted.tensors
-        self._adapted = adapted
+        self._contents = contents
         self._loads = 0
         self._device = device
 
@@ -116,12 +111,12 @@ class DistributedCheckpoint:
         with self._operation() as operation:
             flags(resolve_aliases=resolve_aliases, show_progress=show_progress)
             function("key_filter", key_filter, "a name that says whether the tensor is wanted")
-            self._check_aliases(resolve_aliases)
+            self._contents.check_aliases(resolve_aliases)
             load = self._load(operation, show_progress)
             names = [name for name in self.tensors if key_filter is None or key_filter(name)]
             tensors = load.tensors(names, device_of(device or self._device or "cpu"), slices)
             operation.meet()
-            aliases = {n: s for n, s in self.aliases.items() if resolve_aliases and s in tensors}
+            aliases = self._contents.named(tensors, resolve_aliases=resolve_aliases)
             self.report = load.report(self.reference, aliases=aliases)
         return tensors | {name: tensors[source] for name, source in aliases.items()}
 
@@ -145,24 +140,13 @@ class DistributedCheckpoint:
         with self._operation() as operation:
             flags(strict=strict, cast=cast, owned=owned, resolve_aliases=resolve_aliases, show_progress=show_progress)
             load = self._load(operation, show_progress)
-            self._check_aliases(resolve_aliases)
-            placement = Placement(
-                target,
-                self.adapted,
-                aliases={} if self._adapted else self.aliases,
-                resolve_aliases=resolve_aliases,
-                strict=strict,
-                cast=cast,
-                agreed=operation.meet,
+            placement = self._contents.placement(
+                target, resolve_aliases=resolve_aliases, strict=strict, cast=cast, agreed=operation.meet
             )
             named = self._device if device is None else device
             load.fill(placement, None if named is None else named_device(named), owned=owned)
             self.report = load.report(self.reference, **placement.remarks())
         return self.report
-
-    def _check_aliases(self, resolve_aliases: bool) -> None:
-        if resolve_aliases and self._adapted:
-            raise ValueError("resolve_aliases=True and adapters exclude each other: aliases are names of the files")
 
     def _operation(self) -> Operation:
         self._loads += 1
@@ -174,8 +158,7 @@ class DistributedCheckpoint:
             operation=operation,
             team=self._team,
             settings=self._settings,
-            metas=self.tensors,
-            adapted=self._adapted,
+            contents=self._contents,
             checkpoint=self._checkpoint,
             show_progress=show_progress,
         )

@@ -13,10 +13,11 @@ from typing import Any
 import torch
 
 from weight_readers import ReadStats, TensorMeta, TensorSlice, UnsupportedDtypeError
-from weight_readers.reader import UNKNOWN
+from weight_readers.tensors import UNKNOWN
 from weight_readers_loader.adapters import Adapted
 from weight_readers_loader.arguments import device_of
 from weight_readers_loader.checkpoint import Checkpoint
+from weight_readers_loader.contents import Contents
 from weight_readers_loader.distributed.exchange import Exchange
 from weight_readers_loader.distributed.opening import Settings
 from weight_readers_loader.distributed.operation import Operation
@@ -24,6 +25,7 @@ from weight_readers_loader.distributed.placements import rows
 from weight_readers_loader.distributed.report import DistributedReport
 from weight_readers_loader.distributed.shares import Segment, memory_bytes, shares
 from weight_readers_loader.distributed.team import Team
+from weight_readers_loader.loading import Source, load_placed
 from weight_readers_loader.placement import Placement
 from weight_readers_loader.placing import merged
 from weight_readers_loader.process import storage_bytes_read
@@ -38,8 +40,7 @@ class Load:
     operation: Operation
     team: Team
     settings: Settings
-    metas: Mapping[str, TensorMeta]
-    adapted: Adapted
+    contents: Contents
     checkpoint: Checkpoint | None
     show_progress: bool
     converted: dict[str, int] = field(default_factory=dict)
@@ -56,11 +57,11 @@ class Load:
         if self.settings.how != "slices":
             if slices is not None:
                 raise ValueError(f"slices= is for how='slices': with {self.settings.how!r} all ranks get everything")
-            adapted = self.adapted.over({name: self.metas[name] for name in names})
+            _, adapted = self.contents.wanted_and_adapted(set(names).__contains__, None)
             self.converted = adapted.converted()
             found = dict(self._adapted_of_all(adapted, device))
         else:
-            if self.adapted:
+            if self.contents.adapters:
                 raise ValueError("adapters are for load_into here: parts of tensors are read as the files have them")
             found = dict(self._parts(names, self._rows(names) if slices is None else slices, device))
         self._count(len(found), sum(tensor.nbytes for tensor in found.values()))
@@ -70,20 +71,26 @@ class Load:
         if self.settings.how != "slices":
             self._fill_together(placement, device_of(placement.where(device)))
             return
-        report = self._own._load(
-            placement, device=device, owned=owned, show_progress=self.show_progress, tell=self.operation.progress
+        report = load_placed(
+            self._own,
+            placement,
+            device=device,
+            owned=owned,
+            verify=False,
+            show_progress=self.show_progress,
+            tell=self.operation.progress,
         )
         self.stats, self.reader = ReadStats(bytes_read=report.bytes_read), report.reader
-        self.converted = self.adapted.only(placement.wanted).converted()
+        self.converted = self.contents.adapted.only(placement.wanted).converted()
         self._count(report.tensors, report.bytes_wanted)
 
     @property
-    def _own(self) -> Checkpoint:
+    def _own(self) -> Source:
         assert self.checkpoint is not None  # noqa: S101 - a rank without one has no share to read
-        return self.checkpoint
+        return self.checkpoint.source
 
     def _fill_together(self, placement: Placement, device: str) -> None:
-        adapted = self.adapted.only(placement.wanted)
+        adapted = self.contents.adapted.only(placement.wanted)
         self.operation.agree("wanted", list(adapted.tensors), "fills a target of other tensors")
         placement.check_tied(lambda some: self._adapted_of_all(adapted.only(some), device))
         with closing(self._adapted_of_all(adapted, device)) as weights:
@@ -97,7 +104,7 @@ class Load:
 
     def _exchanged(self, names: Collection[str], device: str) -> Stream:
         """Every tensor of ``names`` on every rank; this one reads its share of them."""
-        tensors = {name: meta for name, meta in self.metas.items() if name in names}
+        tensors = {name: meta for name, meta in self.contents.tensors.items() if name in names}
         _must_be_readable(tensors.values())
         readers = self.team.size if self.settings.how == "partition" else 1
         carrier = self.team.carrier(device)
@@ -120,12 +127,12 @@ class Load:
         return self._reading({segment.name for segment in segments}, parts, device)
 
     def _rows(self, names: Sequence[str]) -> dict[str, TensorSlice]:
-        parts = {name: rows(self.metas[name], self.team.own, self.team.size) for name in names}
+        parts = {name: rows(self.contents.tensors[name], self.team.own, self.team.size) for name in names}
         return {name: part for name, part in parts.items() if part is not None}
 
     def _parts(self, names: Sequence[str], parts: Mapping[str, TensorSlice], device: str) -> Stream:
         """This rank's part of each tensor, from the files."""
-        wanted = self._own._wanted(set(names).__contains__, parts)
+        wanted = self._own.contents.wanted(set(names).__contains__, parts)
         stats = ReadStats(bytes_wanted=wanted.nbytes)
         self._has_read(wanted.nbytes)
         with progress_bar("slices", wanted.nbytes, show=self.show_progress) as bar:
@@ -137,8 +144,8 @@ class Load:
 
     def _reading(self, names: Collection[str], parts: Mapping[str, TensorSlice], device: str) -> Stream:
         """Read into memory of its own: a page fault in the middle of a collective would hold up every rank."""
-        wanted = self._own._wanted(set(names).__contains__, parts)
-        stream, selection = self._own._reading(wanted, device, owned=True)
+        wanted = self._own.contents.wanted(set(names).__contains__, parts)
+        stream, selection = self._own.stream(wanted, device, owned=True)
         self.reader = selection.chosen
         return stream
 

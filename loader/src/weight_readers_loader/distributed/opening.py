@@ -9,14 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from weight_readers import ConfigError
-from weight_readers_loader.adapters import Adapted
 from weight_readers_loader.arguments import instance, whole
-from weight_readers_loader.checkpoint import Checkpoint, open_checkpoint
+from weight_readers_loader.checkpoint import Checkpoint
 from weight_readers_loader.config import Layer, LayeredConfig, LoadConfig
 from weight_readers_loader.config.adapting import configured_adapters
+from weight_readers_loader.contents import Contents
 from weight_readers_loader.distributed.operation import Operation
 from weight_readers_loader.distributed.plan import Plan
 from weight_readers_loader.distributed.team import Team
+from weight_readers_loader.opening import open_checkpoint
 from weight_readers_loader.resolve import at_commit
 
 WAYS = ("broadcast", "partition", "slices")
@@ -70,8 +71,8 @@ def opened(
     settings: Settings,
     arguments: dict[str, Any],
     config: LayeredConfig,
-) -> tuple[Plan, Checkpoint | None, Adapted]:
-    """The plan of all, this rank's own checkpoint where it is one that reads, and what adapters make of it.
+) -> tuple[Contents, Checkpoint | None]:
+    """What all ranks have agreed on, and this rank's own checkpoint where it is one that reads.
 
     A rank that is sent everything needs no files: it takes the plan of the first. The others open theirs after the
     first one has, so that one rank downloads and resolves, and compare; of the Hub at the commit that the first found,
@@ -82,17 +83,17 @@ def opened(
         checkpoint = _open(operation, reference, arguments)
         plan = Plan.of(checkpoint)
         operation.publish("plan", plan.to_json())
-        adapted = _adapted(operation, plan, arguments, config)
+        contents = _contents(operation, plan, arguments, config)
         operation.meet()
         operation.withdraw("plan")
-        return plan, checkpoint, adapted
+        return contents, checkpoint
     first = Plan.from_json(operation.receive("plan"))
     own = _open(operation, at_commit(reference, first.commit), arguments) if settings.needs_files else None
     plan = first if own is None else Plan.of(own)
     plan.must_equal(first, rank=team.rank, leader=team.ranks[0])
-    adapted = _adapted(operation, plan, arguments, config)
+    contents = _contents(operation, plan, arguments, config)
     operation.meet()
-    return plan, own, adapted
+    return contents, own
 
 
 def _open(operation: Operation, reference: Any, arguments: dict[str, Any]) -> Checkpoint:
@@ -100,17 +101,19 @@ def _open(operation: Operation, reference: Any, arguments: dict[str, Any]) -> Ch
     return open_checkpoint(reference, **arguments)
 
 
-def _adapted(operation: Operation, plan: Plan, arguments: Mapping[str, Any], config: LayeredConfig) -> Adapted:
-    """What this rank's adapters make of the plan, which has to be what those of the first rank make of it.
+def _contents(operation: Operation, plan: Plan, arguments: Mapping[str, Any], config: LayeredConfig) -> Contents:
+    """The plan with this rank's adapters, which have to make of it what those of the first rank make.
 
     What travels is as the files have it, and each rank adapts what has come. Raises AdapterError on all ranks.
     """
     given = arguments.get("adapters", ())
     instance("adapters", given, Sequence, "a list of adapters")
-    adapted = Adapted([*given, *configured_adapters(config)], plan.tensors, check=True)
-    made = [[m.name, m.dtype, m.stored_shape, adapted.sources[name]] for name, m in adapted.tensors.items()]
-    operation.agree("adapted", made, "has adapters that make other tensors")
-    return adapted
+    adapters = (*given, *configured_adapters(config))
+    contents = Contents(tensors=plan.tensors, aliases=plan.aliases, adapters=adapters)
+    made, sources = contents.adapted.tensors, contents.adapted.sources
+    rows = [[name, meta.dtype, meta.stored_shape, sources[name]] for name, meta in made.items()] if adapters else []
+    operation.agree("adapted", rows, "has adapters that make other tensors")
+    return contents
 
 
 @dataclass
