@@ -131,7 +131,7 @@ def fill_placed(rank: int, path: Any, how: str, dim: int, *, only: tuple[int, ..
     if only is not None and rank not in only:
         return None
     checkpoint = open_distributed(path, how=how, group=group, bucket_bytes=1000)
-    mesh = DeviceMesh("cpu", list(only or range(dist.get_world_size())))
+    mesh = DeviceMesh.from_group(group or dist.group.WORLD, "cpu")  # makes no group, in which all ranks would be
     metas = checkpoint.tensors.values()
     targets = {meta.parameter or meta.name: _placed(meta, dim, mesh) for meta in metas}
     report = checkpoint.load_into(targets)
