@@ -10,14 +10,16 @@ import time
 from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 import torch.distributed as dist
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Replicate, Shard
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
+from support.hub_server import only_loopback
 from support.tensors import contents
 from weight_readers_loader.distributed import open_distributed
 
@@ -60,6 +62,24 @@ def read(rank: int, path: Any, how: Any, *, only: tuple[int, ...] | None = None,
     before = _read()
     tensors = checkpoint.state_dict(**load)
     return contents(tensors.items()), checkpoint.report, _read() - before
+
+
+def read_from_hub(rank: int, name: str, how: str, *, endpoint: str, cache: Each) -> Any:
+    """As `read`, of a Hub at ``endpoint``, with a cache for each rank."""
+    with pytest.MonkeyPatch.context() as patch:
+        only_loopback(patch, endpoint, str(cache[rank]))
+        return read(rank, name, how)
+
+
+def refused_by_gloo(rank: int, path: Any) -> list[str]:
+    """The names of tensors that torch's own broadcast refuses, before any byte of them is sent."""
+    refused = []
+    for name, values in load_file(path).items():
+        try:
+            dist.broadcast(values, src=0)
+        except (RuntimeError, ValueError, TypeError):
+            refused.append(name)
+    return refused
 
 
 def _read() -> int:

@@ -181,18 +181,6 @@ def test_the_group_goes_on_after_a_failure(two: Ranks, folders: Each, tmp_path: 
     assert results[0][0][0] == results[1][3][0]
 
 
-def test_one_rank_may_be_slower_than_the_time_out_of_collectives(tmp_path: Path) -> None:
-    """pytorch's time-out would end the broadcast that the others wait in (sgl-project/sglang#39128)."""
-    folders = Each([checkpoint(tmp_path / f"rank{rank}", 1) for rank in range(2)])
-    with Ranks(2, timeout=2) as ranks:
-        done(ranks.run(rank_jobs.late, folders, "partition", pause=3, who=1))
-        for how, who in (("broadcast", 0), ("partition", 1), ("slices", 0)):
-            pause = Each([0, 0])
-            pause[who] = 3
-            results = done(ranks.run(rank_jobs.paced, folders, how, mark=tmp_path / how, pause=pause))
-            assert [len(held) for held, _, _ in results] == [2, 2]
-
-
 def test_a_rank_that_does_not_come_is_named(folders: Each) -> None:
     with Ranks(2) as ranks:
         results = ranks.run(rank_jobs.late, folders, "broadcast", pause=4, who=1, timeout=1.5)

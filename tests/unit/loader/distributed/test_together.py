@@ -175,15 +175,3 @@ def shards(whole: torch.Tensor, dim: int, ranks: int) -> list[torch.Tensor]:
     chunk = -(-whole.shape[dim] // ranks)
     starts = [min(whole.shape[dim], chunk * rank) for rank in range(ranks + 1)]
     return [whole.narrow(dim, start, stop - start) for start, stop in pairwise(starts)]
-
-
-def test_a_plain_load_of_one_rank_waits_for_no_other(four: Ranks, folder: Path) -> None:
-    """sgl-project/sglang#33969: a collective was run whenever a process group existed."""
-    assert four.run(rank_jobs.alone, folder, seconds=20)[0] == expected(folder)
-
-
-def test_progress_is_told_by_the_first_rank_only(four: Ranks, megabytes: Path, tmp_path: Path) -> None:
-    for how in EVERY:
-        told = four.run(rank_jobs.stderr_of, megabytes, how, tmp_path)
-        assert "100%" in told[0]
-        assert told[1:] == ["", "", ""]
