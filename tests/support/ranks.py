@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ranks of a real process group (gloo), each a process of its own that runs what it is told.
 
-They are forked from a server that has imported torch once: to import it in each would cost seconds of CPU.
+They are forked from a server that has imported once what they need: to import torch in each would cost seconds of CPU.
 """
 
 from __future__ import annotations
@@ -12,11 +12,23 @@ import os
 import signal
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from multiprocessing.connection import Connection, wait
 from typing import Any
 
-_PRELOAD = ["torch", "torch.distributed", "torch.distributed.tensor", "support.rank_jobs"]
+import pytest
+
+from support import rank_jobs
+
+_PRELOAD = [
+    "torch.distributed.fsdp",
+    "torch.distributed.tensor.parallel",
+    "weight_readers_loader.distributed.checkpoint",
+    "weight_readers_mmap.reader",
+    "transformers.models.gemma3.modeling_gemma3",
+    "transformers.models.llama.modeling_llama",
+]
+"""Installed modules only: the server does not have the path of the tests."""
 
 
 def done(results: list[Any]) -> list[Any]:
@@ -25,6 +37,34 @@ def done(results: list[Any]) -> list[Any]:
         if isinstance(result, BaseException):
             raise result
     return results
+
+
+@pytest.fixture(scope="session")
+def groups() -> Iterator[Callable[[int], Ranks]]:
+    """Groups by size, which tests use one after the other: a new one only where the last was broken."""
+    made: dict[int, Ranks] = {}
+
+    def group(size: int) -> Ranks:
+        if size in made and made[size].broken:
+            made.pop(size).close()
+        if size not in made:
+            made[size] = Ranks(size)
+            made[size].run(rank_jobs.warm)
+        return made[size]
+
+    yield group
+    for ranks in made.values():
+        ranks.close()
+
+
+@pytest.fixture
+def two(groups: Callable[[int], Ranks]) -> Ranks:
+    return groups(2)
+
+
+@pytest.fixture
+def four(groups: Callable[[int], Ranks]) -> Ranks:
+    return groups(4)
 
 
 class Ranks:
@@ -37,6 +77,8 @@ class Ranks:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
         self.size = size
+        self._job = 0
+        self.broken = False
         self._pipes: list[Connection] = []
         self._processes = []
         for rank in range(size):
@@ -46,7 +88,7 @@ class Ranks:
             theirs.close()
             self._pipes.append(ours)
             self._processes.append(process)
-        assert self.results(60) == [None] * size
+        assert self.results(120) == [None] * size
 
     def __enter__(self) -> Ranks:
         return self
@@ -54,14 +96,15 @@ class Ranks:
     def __exit__(self, *error: object) -> None:
         self.close()
 
-    def run(self, job: Callable[..., Any], *arguments: Any, seconds: float = 30, **keywords: Any) -> list[Any]:
+    def run(self, job: Callable[..., Any], *arguments: Any, seconds: float = 120, **keywords: Any) -> list[Any]:
         """What ``job(rank, …)`` returns on each rank, or the exception that it ends with. Fails after ``seconds``."""
         self.start(job, *arguments, **keywords)
         return self.results(seconds)
 
     def start(self, job: Callable[..., Any], *arguments: Any, **keywords: Any) -> None:
+        self._job += 1
         for pipe in self._pipes:
-            pipe.send((job, arguments, keywords))
+            pipe.send((self._job, job, arguments, keywords))
 
     def results(self, seconds: float) -> list[Any]:
         """One for each rank; ``"dead"`` for a process that ended."""
@@ -72,10 +115,20 @@ class Ranks:
             ready = wait(left, timeout=max(0, deadline - time.monotonic()))
             if not ready:
                 self._show_stacks()
+                self.broken = True
             assert ready, f"ranks {sorted(set(range(self.size)) - set(found))} did not end within {seconds} s"
             for pipe in ready:
-                found[self._pipes.index(pipe)] = _received(pipe)  # type: ignore[arg-type]
+                found[self._pipes.index(pipe)] = self._received(pipe)  # type: ignore[arg-type]
         return [found[rank] for rank in range(self.size)]
+
+    def _received(self, pipe: Connection) -> Any:
+        try:
+            number, result = pipe.recv()
+        except EOFError:
+            self.broken = True
+            return "dead"
+        assert number == self._job, f"that is the result of job {number}, and {self._job} was asked for"
+        return result
 
     def _show_stacks(self) -> None:
         """On standard error, where each of them stands."""
@@ -105,13 +158,6 @@ class Ranks:
                 process.join()
 
 
-def _received(pipe: Connection) -> Any:
-    try:
-        return pipe.recv()
-    except EOFError:
-        return "dead"
-
-
 def _serve(pipe: Connection, rank: int, size: int, port: int, timeout: float) -> None:
     import faulthandler
     from datetime import timedelta
@@ -128,11 +174,11 @@ def _serve(pipe: Connection, rank: int, size: int, port: int, timeout: float) ->
         world_size=size,
         timeout=timedelta(seconds=timeout),
     )
-    pipe.send(None)
+    pipe.send((0, None))
     with contextlib.suppress(EOFError, BrokenPipeError, KeyboardInterrupt):
         while True:
-            job, arguments, keywords = pipe.recv()
-            pipe.send(_outcome(job, rank, arguments, keywords))
+            number, job, arguments, keywords = pipe.recv()
+            pipe.send((number, _outcome(job, rank, arguments, keywords)))
     os._exit(0)  # a group that lost a member waits for it at its end
 
 

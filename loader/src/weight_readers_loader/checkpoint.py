@@ -47,10 +47,6 @@ class Checkpoint:
         self.report: LoadReport | None = None
         self.source = source
 
-    @property
-    def has_adapters(self) -> bool:
-        return bool(self.source.contents.adapters)
-
     def iter_weights(
         self,
         *,

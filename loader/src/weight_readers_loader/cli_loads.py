@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -50,13 +51,14 @@ def load(context: click.Context, **given: Any) -> None:
     --partition or --slices it is one of several ranks: torchrun --nproc-per-node 2 --no-python weight-readers load ...
     """
     options.check_load(given)
-    how = options.how(given)
     config = flags.config_of(given)
+    how = options.how(given, config)
     report_file = options.report_file(given.pop("report"))
     key_filter = options.key_filter(given.pop("patterns"))
     from weight_readers_loader.commands.supervise import supervise
 
-    note = supervise() if context.obj == "process" else lambda path: None
+    what = "the load" if how is None else f"the load of rank {os.environ.get('RANK', '?')}"
+    note = supervise(what) if context.obj == "process" else lambda path: None
     options.check_device(config.value("device"))
     into = options.imported(given.pop("into"), "--into")
     then = options.imported(given.pop("then"), "--then")

@@ -16,7 +16,7 @@ from weight_readers_loader.chooser import Chooser
 from weight_readers_loader.config import LayeredConfig, LoadConfig
 from weight_readers_loader.config.adapting import configured_adapters
 from weight_readers_loader.config.arguments import configured
-from weight_readers_loader.config.asked import asked
+from weight_readers_loader.config.asked import asked, check_alone
 from weight_readers_loader.config.names import check_reader_options, warn_of_engine_keys
 from weight_readers_loader.contents import Contents
 from weight_readers_loader.files import CheckpointFiles
@@ -106,6 +106,7 @@ def open_checkpoint(
         reader_options=reader_options,
         cache_dir=None if cache_dir is None else os.fspath(cache_dir),
     )
+    check_alone(layers)
     check_reader_options(layers)
     warn_of_engine_keys(engine)
     wishes = asked(layers)

@@ -45,7 +45,8 @@ class Target:
         """Equal for names that share one tensor (tied weights)."""
         tensor = self.tensor
         if tensor.is_meta or tensor.numel() == 0:
-            return id(tensor)
+            # Of a DTensor the whole: what this rank holds of it is another object each time.
+            return id(tensor if self.part is None else self.part.whole)
         return tensor.device, tensor.data_ptr(), tensor.shape, tensor.stride(), tensor.dtype
 
     def write(self, source: torch.Tensor) -> None:

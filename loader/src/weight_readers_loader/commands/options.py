@@ -10,12 +10,15 @@ import sys
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from weight_readers_loader.commands.config import CACHE_DIR, FLAGS
 from weight_readers_loader.commands.report_file import ReportFile
+
+if TYPE_CHECKING:
+    from weight_readers_loader.config import LayeredConfig
 
 F = Callable[..., Any]
 
@@ -77,17 +80,30 @@ def which_ranks(command: F) -> F:
     return command
 
 
-def how(given: dict[str, Any]) -> str | None:
-    """Takes the options of `which_ranks` out of ``given``. Raises UsageError for two of them and what excludes them."""
-    asked = [name for name in HOW if given.pop(name)]
+def how(given: dict[str, Any], config: LayeredConfig) -> str | None:
+    """Takes the options of `which_ranks` out of ``given``; without any, the configuration may ask for a broadcast.
+
+    Raises UsageError for two of them and what excludes them.
+    """
+    asked = {name: f"--{name}" for name in HOW if given.pop(name)}
+    setting = config.setting("enable_broadcast_weight_load")
+    if setting is not None and setting.value and not asked:
+        asked["broadcast"] = str(setting)
+    if "broadcast" in asked and setting is not None and setting.source == "--disable-broadcast-weight-load":
+        raise click.UsageError(f"--broadcast and {setting.source} exclude each other")
     if len(asked) > 1:
-        raise click.UsageError(f"--{asked[0]} and --{asked[1]} exclude each other")
+        raise click.UsageError("{} and {} exclude each other".format(*asked.values()))
+    for how, said in asked.items():
+        _check_how(how, said, given)
+    return next(iter(asked), None)
+
+
+def _check_how(how: str, said: str, given: Mapping[str, Any]) -> None:
     for name in ("verify", "manifest"):
-        if asked and given[name]:
-            raise click.UsageError(f"--{name} and --{asked[0]} exclude each other: run `weight-readers verify` before")
-    if asked and given["owned"] and (asked[0] != "slices" or given["into"] is None):
-        raise click.UsageError(f"--owned says nothing with --{asked[0]}: its tensors are owned in any case")
-    return asked[0] if asked else None
+        if given[name]:
+            raise click.UsageError(f"--{name} and {said} exclude each other: run `weight-readers verify` before")
+    if given["owned"] and (how != "slices" or given["into"] is None):
+        raise click.UsageError(f"--owned says nothing with {said}: its tensors are owned in any case")
 
 
 def check_load(given: Mapping[str, Any]) -> None:

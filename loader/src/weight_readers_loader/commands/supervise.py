@@ -22,8 +22,8 @@ _PR_SET_PDEATHSIG = 1
 _SENT_BY_TERMINAL = 0x80  # SI_KERNEL: the whole foreground group has the signal already
 
 
-def supervise() -> Callable[[str], None]:
-    """Go on in a child process; the parent waits, reports and exits with the child's code.
+def supervise(what: str = "the load") -> Callable[[str], None]:
+    """Go on in a child process; the parent waits, reports how ``what`` ended, and exits with the child's code.
 
     Returns, in the child only, a function that notes which file is being read. Where processes cannot fork or wait
     for signals it returns without a child, and nothing is supervised.
@@ -35,7 +35,7 @@ def supervise() -> Callable[[str], None]:
     before = signal.pthread_sigmask(signal.SIG_BLOCK, waited_for)
     child = os.fork()
     if child:
-        sys.exit(_wait(child, waited_for, note))
+        sys.exit(_wait(child, waited_for, note, what))
     _die_with(parent)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
@@ -52,7 +52,7 @@ def _interrupt(number: int, frame: object) -> NoReturn:
     raise SystemExit(128 + number)
 
 
-def _wait(child: int, waited_for: set[signal.Signals], note: Note) -> int:
+def _wait(child: int, waited_for: set[signal.Signals], note: Note, what: str) -> int:
     """Pass the first request to stop on; end the child at the second. Returns the exit code of the command."""
     asked: list[int] = []
     while True:
@@ -60,7 +60,7 @@ def _wait(child: int, waited_for: set[signal.Signals], note: Note) -> int:
         if info.si_signo == signal.SIGCHLD:
             done, status = os.waitpid(child, os.WNOHANG)
             if done:
-                return _code(os.waitstatus_to_exitcode(status), asked, note)
+                return _code(os.waitstatus_to_exitcode(status), asked, note, what)
             continue
         asked.append(info.si_signo)
         if len(asked) > 1:
@@ -74,17 +74,17 @@ def _send(child: int, number: int) -> None:
         os.kill(child, number)
 
 
-def _code(code: int, asked: list[int], note: Note) -> int:
+def _code(code: int, asked: list[int], note: Note, what: str) -> int:
     if code >= 0:
         return code
     if asked:
         print("Killed", file=sys.stderr)  # noqa: T201 - the child's last word, said for it
         return 128 + asked[0]
-    output.error(_story(-code, note))
+    output.error(_story(-code, note, what))
     return 128 - code
 
 
-def _story(number: int, note: Note) -> str:
+def _story(number: int, note: Note, what: str) -> str:
     files = note.files()
     suspects = list(note.shrunk()) if number == signal.SIGBUS else []
     where = ", ".join(suspects) or (files[-1][0] if files else "")
@@ -96,7 +96,7 @@ def _story(number: int, note: Note) -> str:
     }
     reason = why.get(signal.Signals(number), "it did not end by itself")
     return (
-        f"the load died of {signal.Signals(number).name} (signal {number})"
+        f"{what} died of {signal.Signals(number).name} (signal {number})"
         + (f" while reading {where}" if where else "")
         + f": {reason}"
     )

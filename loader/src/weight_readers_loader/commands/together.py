@@ -37,7 +37,7 @@ def load(
     on_file: Callable[[str], None],
 ) -> tuple[Any, DistributedReport]:
     """What ``then`` returned of what this rank was filled with, and its report."""
-    with _process_group():
+    with _process_group(config):
         checkpoint = open_distributed(reference, how=how, config=config, on_file=on_file, **layout_arguments)
         shared: dict[str, Any] = {"resolve_aliases": aliases, "show_progress": progress, "device": _device(config)}
         if key_filter is not None and not any(map(key_filter, checkpoint.tensors)):
@@ -53,11 +53,13 @@ def load(
 
 
 @contextmanager
-def _process_group() -> Iterator[None]:
+def _process_group(config: LayeredConfig) -> Iterator[None]:
     """That of the job. After an error it is not taken down: one that lost a rank waits for it."""
     if lacking := [name for name in _SET_BY_LAUNCHERS if not os.environ.get(name)]:
+        broadcast = config.setting("enable_broadcast_weight_load")
+        asked = f"{broadcast} is for several ranks, and " if broadcast is not None and broadcast.value else ""
         raise ValueError(
-            f"there are no other ranks: {', '.join(lacking)} not set. Start it by torchrun: "
+            f"{asked}there are no other ranks: {', '.join(lacking)} not set. Start it by torchrun: "
             "torchrun --nproc-per-node 2 --no-python weight-readers load REF --broadcast"
         )
     # Nobody waits for a slow reader in a collective, so this is for ranks that do not come at all.

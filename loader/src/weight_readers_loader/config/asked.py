@@ -33,7 +33,6 @@ _NAMES = {
 def asked(config: LayeredConfig) -> dict[str, Any]:
     """The arguments of a `Chooser` that follow from ``config``. Raises ConfigError for what excludes itself."""
     _check_threads(config)
-    _check_broadcast(config)
     options = {name: setting.value for name, setting in config.reader_options().items()}
     settings: dict[str, Any] = {}
     for setting in _of_readers(config):
@@ -88,14 +87,15 @@ def _check_threads(config: LayeredConfig) -> None:
             raise ConfigError(said, option=name, source=setting.source)
 
 
-def _check_broadcast(config: LayeredConfig) -> None:
+def check_alone(config: LayeredConfig) -> None:
+    """Raise ConfigError where one process is to load as one of several ranks."""
     broadcast = config.setting("enable_broadcast_weight_load")
     if broadcast is not None and broadcast.value:
         raise ConfigError(
             f"{broadcast}: no rank reads for others in a load of one process",
             option="enable_broadcast_weight_load",
             source=broadcast.source,
-            fix="Say false, or load with open_distributed(…, how='broadcast')",
+            fix="Load with open_distributed, or with torchrun … weight-readers load; or say false",
         )
 
 

@@ -72,7 +72,7 @@ class LoadConfig(BaseModel):
         None, description="Threads of a reader that has any; others run without."
     )
     enable_broadcast_weight_load: bool | None = Field(
-        None, description="One rank reads for all. Only false is taken: `open_distributed(how='broadcast')` does that."
+        None, description="One of several ranks reads for all, where `open_distributed` is not told how."
     )
     max_in_flight_bytes: Bytes | None = Field(
         None, description="Bytes under way at most, of a reader that copies; a mapping has none under way."

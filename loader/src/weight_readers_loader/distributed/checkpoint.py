@@ -16,9 +16,8 @@ from weight_readers_loader.checkpoint import Checkpoint
 from weight_readers_loader.config.arguments import configured
 from weight_readers_loader.contents import Contents
 from weight_readers_loader.distributed.load import Load
-from weight_readers_loader.distributed.opening import MIB, Settings, Talk, opened, telling
+from weight_readers_loader.distributed.opening import MIB, Settings, Talk, of_one_rank, opened, telling, way
 from weight_readers_loader.distributed.operation import Operation
-from weight_readers_loader.distributed.plan import Plan
 from weight_readers_loader.distributed.report import DistributedReport
 from weight_readers_loader.distributed.team import Team
 from weight_readers_loader.wanted import KeyFilter
@@ -27,7 +26,7 @@ from weight_readers_loader.wanted import KeyFilter
 def open_distributed(
     reference: str | os.PathLike[str],
     *,
-    how: str,
+    how: str | None = None,
     group: Any = None,
     bucket_bytes: int = 256 * MIB,
     timeout: float = 600.0,
@@ -38,11 +37,12 @@ def open_distributed(
 
     how: ``broadcast``: the first member reads and the others receive, and need no files. ``partition``: each member
         reads an equal part of the bytes, and all end with everything. ``slices``: each member reads only what it
-        keeps.
+        keeps. By default what the configuration says: ``enable_broadcast_weight_load`` is ``broadcast``.
     bucket_bytes: how much travels at once.
     timeout: seconds that a rank is waited for which is alive and does not get on. One that reads, however slowly, is
         waited for, whatever the time-out of the group's collectives.
-    on_file, arguments: as those of `open_checkpoint`.
+    on_file, arguments: as those of `open_checkpoint`. Adapters have to make the same tensors on every rank; they work
+        on what has come, and bytes travel as the files have them.
 
     Raises on every rank the same error, with the rank on which it began: `CheckpointError` for whatever is wrong with
     the files, PlanMismatchError where a rank sees others, RankLostError, RankLaggingError. A group that lost a rank in
@@ -50,13 +50,14 @@ def open_distributed(
     """
     team = Team.of(group)
     with Operation(team, "open", timeout=timeout if _is_number(timeout) else 600.0) as operation:
-        settings = Settings(how=how, bucket_bytes=bucket_bytes, timeout=timeout)
+        config = configured(arguments.get("config"))
+        settings = Settings(how=way(how, config), bucket_bytes=bucket_bytes, timeout=timeout)
         function("on_file", on_file, "a file's path")
         talk = Talk(operation)
-        arguments["on_file"] = telling(on_file, talk.working_on)
-        device = configured(arguments.get("config")).value("device")
-        plan, checkpoint = opened(operation, team, reference, settings, arguments)
-    return DistributedCheckpoint(os.fspath(reference), team, settings, plan, checkpoint, talk, device)
+        arguments |= {"on_file": telling(on_file, talk.working_on), "config": of_one_rank(config)}
+        contents, checkpoint = opened(operation, team, reference, settings, arguments, config)
+    device = config.value("device")
+    return DistributedCheckpoint(os.fspath(reference), team, settings, contents, checkpoint, talk, device)
 
 
 def _is_number(value: object) -> bool:
@@ -66,8 +67,9 @@ def _is_number(value: object) -> bool:
 class DistributedCheckpoint:
     """One checkpoint, open on every rank of a group. Each method is called by all members, with the same arguments.
 
-    ``tensors`` maps each name to its `TensorMeta` as the first rank sees it, or this one where it reads. ``report`` is
-    the `DistributedReport` of the latest `state_dict` or `load_into`.
+    ``tensors`` maps each name to its `TensorMeta` as the first rank sees it, or this one where it reads, and
+    ``adapted`` each one after the adapters (the same where there are none). ``report`` is the `DistributedReport` of
+    the latest `state_dict` or `load_into`.
     """
 
     def __init__(
@@ -75,16 +77,18 @@ class DistributedCheckpoint:
         reference: str,
         team: Team,
         settings: Settings,
-        plan: Plan,
+        contents: Contents,
         checkpoint: Checkpoint | None,
         talk: Talk,
         device: str | None = None,
     ) -> None:
         self.reference = reference
-        self.tensors: Mapping[str, TensorMeta] = plan.tensors
-        self.aliases = plan.aliases
+        self.tensors: Mapping[str, TensorMeta] = contents.tensors
+        self.adapted: Mapping[str, TensorMeta] = contents.adapted.tensors
+        self.aliases = contents.aliases
         self.report: DistributedReport | None = None
         self._team, self._settings, self._checkpoint, self._talk = team, settings, checkpoint, talk
+        self._contents = contents
         self._loads = 0
         self._device = device
 
@@ -107,11 +111,12 @@ class DistributedCheckpoint:
         with self._operation() as operation:
             flags(resolve_aliases=resolve_aliases, show_progress=show_progress)
             function("key_filter", key_filter, "a name that says whether the tensor is wanted")
+            self._contents.check_aliases(resolve_aliases)
             load = self._load(operation, show_progress)
             names = [name for name in self.tensors if key_filter is None or key_filter(name)]
             tensors = load.tensors(names, device_of(device or self._device or "cpu"), slices)
             operation.meet()
-            aliases = {n: s for n, s in self.aliases.items() if resolve_aliases and s in tensors}
+            aliases = self._contents.named(tensors, resolve_aliases=resolve_aliases)
             self.report = load.report(self.reference, aliases=aliases)
         return tensors | {name: tensors[source] for name, source in aliases.items()}
 
@@ -143,14 +148,6 @@ class DistributedCheckpoint:
             self.report = load.report(self.reference, **placement.remarks())
         return self.report
 
-    @property
-    def _contents(self) -> Contents:
-        """Of this rank's own files where adapters change them, which ranks that are sent everything cannot have."""
-        own = self._checkpoint
-        if own is not None and own.has_adapters:
-            return own.source.contents
-        return Contents(tensors=self.tensors, aliases=self.aliases)
-
     def _operation(self) -> Operation:
         self._loads += 1
         self._talk.operation = Operation(self._team, f"load{self._loads}", timeout=self._settings.timeout)
@@ -161,7 +158,7 @@ class DistributedCheckpoint:
             operation=operation,
             team=self._team,
             settings=self._settings,
-            metas=self.tensors,
+            contents=self._contents,
             checkpoint=self._checkpoint,
             show_progress=show_progress,
         )

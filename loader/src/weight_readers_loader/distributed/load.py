@@ -5,16 +5,19 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 
-from weight_readers import ReadStats, TensorMeta, TensorSlice
+from weight_readers import ReadStats, TensorMeta, TensorSlice, UnsupportedDtypeError
+from weight_readers.tensors import UNKNOWN
+from weight_readers_loader.adapters import Adapted
 from weight_readers_loader.arguments import device_of
 from weight_readers_loader.checkpoint import Checkpoint
+from weight_readers_loader.contents import Contents
 from weight_readers_loader.distributed.exchange import Exchange
 from weight_readers_loader.distributed.opening import Settings
 from weight_readers_loader.distributed.operation import Operation
@@ -24,6 +27,7 @@ from weight_readers_loader.distributed.shares import Segment, memory_bytes, shar
 from weight_readers_loader.distributed.team import Team
 from weight_readers_loader.loading import Source, load_placed
 from weight_readers_loader.placement import Placement
+from weight_readers_loader.placing import merged
 from weight_readers_loader.process import storage_bytes_read
 from weight_readers_loader.progress import progress_bar
 from weight_readers_loader.streams import Stream
@@ -36,9 +40,10 @@ class Load:
     operation: Operation
     team: Team
     settings: Settings
-    metas: Mapping[str, TensorMeta]
+    contents: Contents
     checkpoint: Checkpoint | None
     show_progress: bool
+    converted: dict[str, int] = field(default_factory=dict)
     stats: ReadStats = field(default_factory=ReadStats)
     reader: str | None = None
     begun: float = field(default_factory=time.perf_counter)
@@ -52,9 +57,11 @@ class Load:
         if self.settings.how != "slices":
             if slices is not None:
                 raise ValueError(f"slices= is for how='slices': with {self.settings.how!r} all ranks get everything")
-            found = dict(self._exchanged(names, device))
+            _, adapted = self.contents.wanted_and_adapted(set(names).__contains__, None)
+            self.converted = adapted.converted()
+            found = dict(self._adapted_of_all(adapted, device))
         else:
-            if self._own.contents.adapters:
+            if self.contents.adapters:
                 raise ValueError("adapters are for load_into here: parts of tensors are read as the files have them")
             found = dict(self._parts(names, self._rows(names) if slices is None else slices, device))
         self._count(len(found), sum(tensor.nbytes for tensor in found.values()))
@@ -74,6 +81,7 @@ class Load:
             tell=self.operation.progress,
         )
         self.stats, self.reader = ReadStats(bytes_read=report.bytes_read), report.reader
+        self.converted = self.contents.adapted.only(placement.wanted).converted()
         self._count(report.tensors, report.bytes_wanted)
 
     @property
@@ -82,16 +90,22 @@ class Load:
         return self.checkpoint.source
 
     def _fill_together(self, placement: Placement, device: str) -> None:
-        names = [name for name in self.metas if name in placement.wanted]
-        self.operation.agree("wanted", names, "fills a target of other tensors")
-        placement.check_tied(lambda some: self._exchanged([name for name in names if name in some], device))
-        with closing(self._exchanged(names, device)) as weights:
+        adapted = self.contents.adapted.only(placement.wanted)
+        self.operation.agree("wanted", list(adapted.tensors), "fills a target of other tensors")
+        placement.check_tied(lambda some: self._adapted_of_all(adapted.only(some), device))
+        with closing(self._adapted_of_all(adapted, device)) as weights:
             placement.fill(weights)
-        self._count(len(names), sum(memory_bytes(self.metas[name]) for name in names))
+        self.converted = adapted.converted()
+        self._count(len(adapted.tensors), sum(map(memory_bytes, adapted.tensors.values())))
+
+    def _adapted_of_all(self, adapted: Adapted, device: str) -> Stream:
+        """Every tensor that ``adapted`` makes, on every rank, of what all of them read."""
+        return adapted.adapt(self._exchanged(adapted.needs, device))
 
     def _exchanged(self, names: Collection[str], device: str) -> Stream:
         """Every tensor of ``names`` on every rank; this one reads its share of them."""
-        tensors = {name: self.metas[name] for name in names}
+        tensors = {name: meta for name, meta in self.contents.tensors.items() if name in names}
+        _must_be_readable(tensors.values())
         readers = self.team.size if self.settings.how == "partition" else 1
         carrier = self.team.carrier(device)
         with progress_bar(self.settings.how, sum(map(memory_bytes, tensors.values())), show=self.show_progress) as bar:
@@ -113,7 +127,7 @@ class Load:
         return self._reading({segment.name for segment in segments}, parts, device)
 
     def _rows(self, names: Sequence[str]) -> dict[str, TensorSlice]:
-        parts = {name: rows(self.metas[name], self.team.own, self.team.size) for name in names}
+        parts = {name: rows(self.contents.tensors[name], self.team.own, self.team.size) for name in names}
         return {name: part for name, part in parts.items() if part is not None}
 
     def _parts(self, names: Sequence[str], parts: Mapping[str, TensorSlice], device: str) -> Stream:
@@ -143,6 +157,7 @@ class Load:
 
     def report(self, reference: str, **remarks: Any) -> DistributedReport:
         """This rank's report, once all have told what they read."""
+        remarks["cast"] = merged(self.converted, remarks.get("cast", {}))
         told = self.operation.gather("read", json.dumps(self.stats.bytes_read).encode())
         now = storage_bytes_read()
         return DistributedReport(
@@ -159,3 +174,11 @@ class Load:
             notices=self.checkpoint.notices if self.checkpoint is not None else (),
             **remarks,
         )
+
+
+def _must_be_readable(metas: Iterable[TensorMeta]) -> None:
+    """What a reader would say of a tensor that it lists and cannot read; some ranks have none to say it."""
+    for meta in metas:
+        if meta.dtype == UNKNOWN:
+            what = f"the tensor cannot be delivered: {meta.converted or meta.source_dtype}"
+            raise UnsupportedDtypeError(what, path=meta.file, tensor=meta.name)

@@ -4,16 +4,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from weight_readers_loader.arguments import whole
+from weight_readers import ConfigError
+from weight_readers_loader.arguments import instance, whole
 from weight_readers_loader.checkpoint import Checkpoint
+from weight_readers_loader.config import Layer, LayeredConfig, LoadConfig
+from weight_readers_loader.config.adapting import configured_adapters
+from weight_readers_loader.contents import Contents
 from weight_readers_loader.distributed.operation import Operation
 from weight_readers_loader.distributed.plan import Plan
 from weight_readers_loader.distributed.team import Team
 from weight_readers_loader.opening import open_checkpoint
+from weight_readers_loader.resolve import at_commit
 
 WAYS = ("broadcast", "partition", "slices")
 MIB = 1 << 20
@@ -40,40 +45,75 @@ class Settings:
         return self.how != "broadcast"
 
 
+def way(how: str | None, config: LayeredConfig) -> str:
+    """``how``, or what the configuration says where that is None. Raises ConfigError where it says nothing."""
+    if how is not None:
+        return how
+    if config.value("enable_broadcast_weight_load"):
+        return "broadcast"
+    raise ConfigError(
+        f"nothing says how the ranks load: how must be one of {', '.join(WAYS)}",
+        option="enable_broadcast_weight_load",
+        fix="Give how=, or enable_broadcast_weight_load=True in the configuration",
+    )
+
+
+def of_one_rank(config: LayeredConfig) -> LayeredConfig:
+    """``config`` for what one rank opens by itself: that others read for it, or it for them, is said by then."""
+    values = LoadConfig.of({"enable_broadcast_weight_load": False}, source="open_distributed")
+    return config.over(Layer(source="open_distributed", values=values))
+
+
 def opened(
-    operation: Operation, team: Team, reference: Any, settings: Settings, arguments: dict[str, Any]
-) -> tuple[Plan, Checkpoint | None]:
-    """The plan of all, and this rank's own checkpoint where it is one that reads.
+    operation: Operation,
+    team: Team,
+    reference: Any,
+    settings: Settings,
+    arguments: dict[str, Any],
+    config: LayeredConfig,
+) -> tuple[Contents, Checkpoint | None]:
+    """What all ranks have agreed on, and this rank's own checkpoint where it is one that reads.
 
     A rank that is sent everything needs no files: it takes the plan of the first. The others open theirs after the
-    first one has, so that one rank downloads and resolves, and compare.
+    first one has, so that one rank downloads and resolves, and compare; of the Hub at the commit that the first found,
+    wherever a branch leads by then.
     """
     operation.agree("settings", [settings.how, settings.bucket_bytes], "was told to load in another way")
     if team.leads:
-        checkpoint = _open(operation, reference, settings, arguments)
+        checkpoint = _open(operation, reference, arguments)
         plan = Plan.of(checkpoint)
         operation.publish("plan", plan.to_json())
+        contents = _contents(operation, plan, arguments, config)
         operation.meet()
         operation.withdraw("plan")
-        return plan, checkpoint
+        return contents, checkpoint
     first = Plan.from_json(operation.receive("plan"))
-    own = _open(operation, reference, settings, arguments) if settings.needs_files else None
-    if own is not None:
-        plan = Plan.of(own)
-        plan.must_equal(first, rank=team.rank, leader=team.ranks[0])
+    own = _open(operation, at_commit(reference, first.commit), arguments) if settings.needs_files else None
+    plan = first if own is None else Plan.of(own)
+    plan.must_equal(first, rank=team.rank, leader=team.ranks[0])
+    contents = _contents(operation, plan, arguments, config)
     operation.meet()
-    return (first if own is None else plan), own
+    return contents, own
 
 
-def _open(operation: Operation, reference: Any, settings: Settings, arguments: dict[str, Any]) -> Checkpoint:
+def _open(operation: Operation, reference: Any, arguments: dict[str, Any]) -> Checkpoint:
     operation.working_on(os.fspath(reference))
-    checkpoint = open_checkpoint(reference, **arguments)
-    if checkpoint.has_adapters and settings.how != "slices":
-        raise ValueError(
-            f"adapters and how={settings.how!r} exclude each other: what ranks send is as the files have it. "
-            "Load with how='slices', or without adapters"
-        )
-    return checkpoint
+    return open_checkpoint(reference, **arguments)
+
+
+def _contents(operation: Operation, plan: Plan, arguments: Mapping[str, Any], config: LayeredConfig) -> Contents:
+    """The plan with this rank's adapters, which have to make of it what those of the first rank make.
+
+    What travels is as the files have it, and each rank adapts what has come. Raises AdapterError on all ranks.
+    """
+    given = arguments.get("adapters", ())
+    instance("adapters", given, Sequence, "a list of adapters")
+    adapters = (*given, *configured_adapters(config))
+    contents = Contents(tensors=plan.tensors, aliases=plan.aliases, adapters=adapters)
+    made, sources = contents.adapted.tensors, contents.adapted.sources
+    rows = [[name, meta.dtype, meta.stored_shape, sources[name]] for name, meta in made.items()] if adapters else []
+    operation.agree("adapted", rows, "has adapters that make other tensors")
+    return contents
 
 
 @dataclass

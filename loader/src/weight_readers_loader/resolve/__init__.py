@@ -16,7 +16,7 @@ from weight_readers_loader.resolve.places import leads_to_hub, locate
 from weight_readers_loader.resolve.references import Reference, parse_reference
 from weight_readers_loader.resolve.stores import locate_stored, store_of
 
-__all__ = ["Layout", "LayoutFile", "format_named_by", "resolve", "scheme_of"]
+__all__ = ["Layout", "LayoutFile", "at_commit", "format_named_by", "resolve", "scheme_of"]
 
 
 def resolve(
@@ -53,6 +53,14 @@ def _on_hub(parsed: Reference, subfolder: str | None, which: Mapping[str, Any]) 
         return resolve_layout(within(located, subfolder), **which)
 
     return resolve_on_hub(name, layout_of)
+
+
+def at_commit(reference: str | os.PathLike[str], commit: str | None) -> str | os.PathLike[str]:
+    """``reference`` with that commit for its revision, where it leads to the Hub; any other one as it is."""
+    parsed = parse_reference(reference)
+    if commit is None or parsed.hub is None or not leads_to_hub(parsed):
+        return reference
+    return replace(parsed.hub, revision=commit).url
 
 
 def scheme_of(reference: str | os.PathLike[str]) -> str:

@@ -24,25 +24,27 @@ def path(tmp_path: Path) -> Path:
     return write_tensors(tmp_path / "model.safetensors", {"w": tensor("F32", 64, 16), "b": tensor("I16", 7)})
 
 
-def test_torchrun_starts_ranks_that_load_together(path: Path, tmp_path: Path) -> None:
-    report = tmp_path / "report.json"
+def test_torchrun_starts_ranks_of_which_one_reads_where_the_configuration_says_so(path: Path, tmp_path: Path) -> None:
+    """enable_broadcast_weight_load, as users of vLLM-Omni know it."""
+    report, config = tmp_path / "report.json", tmp_path / "weights.toml"
+    config.write_text("enable_broadcast_weight_load = true\n")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python"]
-    arguments = ["load", str(path), "--partition", "--json", "--report", str(report)]
+    arguments = ["load", str(path), "--config", str(config), "--json", "--report", str(report)]
     done = subprocess.run(
         [*torchrun, str(COMMAND), *arguments],
         env=environment(),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 0, done.stderr
     (told,) = [json.loads(done.stdout)]  # of the first rank alone
     nbytes = 64 * 16 * 4 + 7 * 2
     assert told["report"]["bytes_wanted"] == nbytes
-    assert sum(told["report"]["read_by_rank"].values()) == nbytes
-    assert json.loads(report.read_text())["how"] == "partition"
-    assert done.stderr.count("partition: 100%") >= 1
+    assert told["report"]["read_by_rank"] == {"0": nbytes, "1": 0}
+    assert json.loads(report.read_text())["how"] == "broadcast"
+    assert done.stderr.count("broadcast: 100%") >= 1
 
 
 def ranks(*arguments: str, folder: Path) -> list[subprocess.Popen[str]]:
@@ -90,8 +92,28 @@ def test_without_a_launcher_it_says_how_to_start_it(path: Path) -> None:
     assert "torchrun --nproc-per-node 2 --no-python weight-readers load" in done.stderr
 
 
+def test_a_broadcast_by_configuration_without_other_ranks_is_refused(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEIGHT_READERS_ENABLE_BROADCAST_WEIGHT_LOAD", "true")
+    done = invoke("load", path)
+    assert done.exit_code == 1
+    variable = "environment, WEIGHT_READERS_ENABLE_BROADCAST_WEIGHT_LOAD"
+    assert f"enable_broadcast_weight_load=True ({variable}) is for several ranks" in done.stderr
+    assert "torchrun --nproc-per-node 2" in done.stderr
+    assert invoke("load", path, "--disable-broadcast-weight-load").exit_code == 0
+
+
 @pytest.mark.parametrize(
-    "options", [("--broadcast", "--slices"), ("--slices", "--sha256"), ("--partition", "--owned")], ids=" ".join
+    "options",
+    [
+        ("--broadcast", "--slices"),
+        ("--slices", "--sha256"),
+        ("--partition", "--owned"),
+        ("--enable-broadcast-weight-load", "--owned"),
+        ("--broadcast", "--disable-broadcast-weight-load"),
+    ],
+    ids=" ".join,
 )
 def test_what_excludes_itself_is_refused(path: Path, options: tuple[str, ...]) -> None:
     done = invoke("load", path, *options)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from support import rank_jobs
 from support.files import write_tensors
-from support.ranks import Ranks
+from support.rank_jobs import Each
+from support.ranks import Ranks, done
 from support.tensors import BITS, bits, contents, tensor
 
 from weight_readers import TensorSlice
@@ -23,16 +24,13 @@ WHOLE = ("broadcast", "partition")
 
 
 @pytest.fixture(scope="module")
-def four() -> Iterator[Ranks]:
-    with Ranks(4) as ranks:
-        yield ranks
-
-
-@pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Every dtype that there is, tensors without dimensions and without elements, and one of most of the bytes."""
+    """Of every dtype that there is a tensor that no two or four ranks share evenly, one without dimensions and one
+    without elements; and one of most of the bytes."""
     path = tmp_path_factory.mktemp("every")
-    some = {f"{name}.w": tensor(name, 8, 6, seed=name) for name in BITS}
+    some = {f"{name}.w": tensor(name, 7, 6, seed=name) for name in BITS}
+    some |= {f"{name}.none": tensor(name, 0, 4) for name in BITS}
+    some |= {f"{name}.scalar": tensor(name, seed=name) for name, bits in BITS.items() if bits >= 8}
     write_tensors(path / "model-1.safetensors", {**some, "scalar": tensor("F32", seed=1)})
     more = {"empty": tensor("BF16", 0, 4), "large": tensor("F32", 101, 7, 3, seed=2), "row": tensor("F64", 1, 64)}
     write_tensors(path / "model-2.safetensors", more)
@@ -96,7 +94,7 @@ def test_a_rank_reads_its_share_and_no_more(four: Ranks, megabytes: Path, how: s
 
 
 def test_a_rank_that_is_sent_everything_needs_no_files(four: Ranks, folder: Path, tmp_path: Path) -> None:
-    paths = [folder, tmp_path / "nowhere", tmp_path / "nowhere", tmp_path / "nowhere"]
+    paths = Each([folder, *[tmp_path / "nowhere"] * 3])
     results = four.run(rank_jobs.read, paths, "broadcast")
     assert [result[0] for result in results] == [expected(folder)] * 4
 
@@ -108,7 +106,7 @@ def test_a_filter_is_kept_by_all(four: Ranks, folder: Path, how: str) -> None:
 
 
 def test_each_rank_may_name_its_own_slices(four: Ranks, megabytes: Path) -> None:
-    slices = [{"table": TensorSlice(dim=1, start=rank * 100, stop=rank * 100 + 7)} for rank in range(4)]
+    slices = Each([{"table": TensorSlice(dim=1, start=rank * 100, stop=rank * 100 + 7)} for rank in range(4)])
     results = four.run(rank_jobs.read, megabytes, "slices", slices=slices, key_filter="table".__eq__)
     table = load_file(megabytes)["table"]
     for rank, (held, _, _) in enumerate(results):
@@ -143,20 +141,37 @@ def test_tied_parameters_with_two_values_in_the_file_are_refused_on_all(four: Ra
         assert {type(result).__name__ for result in results} == {"TiedWeightsError"}
 
 
+@pytest.mark.parametrize("only", [(0, 1), None], ids=["two", "four"])
 @pytest.mark.parametrize("how", EVERY)
-def test_a_strided_target_is_filled(four: Ranks, megabytes: Path, how: str) -> None:
-    data = bits(load_file(megabytes)["c"])
-    results = four.run(rank_jobs.fill_strided, megabytes, how, "c", (3, 512, 100))
-    assert results == [(False, data)] * 4
+def test_strided_targets_of_every_dtype_are_filled(
+    four: Ranks, folder: Path, how: str, only: tuple[int, ...] | None
+) -> None:
+    results = four.run(rank_jobs.fill_strided, folder, how, only=only)
+    stored = expected(folder)
+    assert [results[rank] for rank in only or range(4)] == [stored] * len(only or range(4))
 
 
-def test_a_plain_load_of_one_rank_waits_for_no_other(four: Ranks, folder: Path) -> None:
-    """sgl-project/sglang#33969: a collective was run whenever a process group existed."""
-    assert four.run(rank_jobs.alone, folder, seconds=20)[0] == expected(folder)
+@pytest.mark.parametrize("only", [(0, 1), None], ids=["two", "four"])
+@pytest.mark.parametrize("dim", [0, 1], ids=["rows", "columns"])
+@pytest.mark.parametrize("how", EVERY)
+def test_sharded_targets_of_every_dtype_are_filled(
+    four: Ranks, folder: Path, how: str, dim: int, only: tuple[int, ...] | None
+) -> None:
+    members = only or range(4)
+    results = done(four.run(rank_jobs.fill_placed, folder, how, dim, only=only))
+    stored = {name: held for path in sorted(folder.iterdir()) for name, held in load_file(path).items()}
+    for name, whole in stored.items():
+        parts = [results[rank][0][name] for rank in members]
+        assert parts == [contents([(name, part)])[name] for part in shards(whole, dim, len(members))], name
+    if how == "slices":
+        each = {name: whole.nbytes * (len(members) if whole.dim() <= dim else 1) for name, whole in stored.items()}
+        assert sum(results[rank][1] for rank in members) == sum(each.values())
 
 
-def test_progress_is_told_by_the_first_rank_only(four: Ranks, megabytes: Path, tmp_path: Path) -> None:
-    for how in EVERY:
-        told = four.run(rank_jobs.stderr_of, megabytes, how, tmp_path)
-        assert "100%" in told[0]
-        assert told[1:] == ["", "", ""]
+def shards(whole: torch.Tensor, dim: int, ranks: int) -> list[torch.Tensor]:
+    """What each rank holds: as `torch.chunk` cuts, which leaves out what would be empty; all of what has no ``dim``."""
+    if whole.dim() <= dim:
+        return [whole] * ranks
+    chunk = -(-whole.shape[dim] // ranks)
+    starts = [min(whole.shape[dim], chunk * rank) for rank in range(ranks + 1)]
+    return [whole.narrow(dim, start, stop - start) for start, stop in pairwise(starts)]

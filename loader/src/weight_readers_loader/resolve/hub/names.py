@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 from weight_readers_loader.resolve.index import why_unsafe
 
@@ -40,6 +40,13 @@ class HubName:
     revision: str | None = None
     inner: str | None = None
     selector: str | None = None
+
+    @property
+    def url(self) -> str:
+        """The reference that says the same, with ``hf://``."""
+        revision = f"@{quote(self.revision, safe='')}" if self.revision else ""
+        inner = f"/{self.inner}" if self.inner else ""
+        return f"hf://{self.repo}{revision}{inner}" + (f":{self.selector}" if self.selector else "")
 
 
 def parse_short_name(text: str) -> HubName | None:
