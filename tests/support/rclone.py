@@ -19,13 +19,17 @@ KEY, SECRET = "key", "secret"
 
 
 @contextmanager
-def served(root: Path) -> Iterator[str]:
-    """Yields the endpoint. The test is skipped where rclone is not installed (requirements-dev.txt, Linux)."""
+def served(root: Path, *, changing: bool = False) -> Iterator[str]:
+    """Yields the endpoint. The test is skipped where rclone is not installed (requirements-dev.txt, Linux).
+
+    ``changing`` has what is written to ``root`` meanwhile appear at once. It makes every request cost the MD5 of the
+    whole file, which rclone has as ETag and keeps with its listings: for small files only.
+    """
     if not BINARY.exists():
         pytest.skip("rclone is not installed")
     address = free_address()
     options = ["--addr", address, "--auth-key", f"{KEY},{SECRET}", "--config", os.devnull, "--vfs-cache-mode", "off"]
-    options += ["--dir-cache-time", "0"]  # files appear as they are written
+    options += ["--dir-cache-time", "0"] if changing else []
     server = subprocess.Popen([BINARY, "serve", "s3", *options, root], stderr=subprocess.DEVNULL)
     try:
         wait_for(address)
