@@ -118,6 +118,7 @@ class StoredObjects:
     """The native client of S3 takes some 170 MiB besides."""
     congruent = False
     gap = 0
+    decisions: tuple[str, ...] = ()
     _used_in: int | None = None
 
     def __init__(self, store: Store, states: Mapping[str, ObjectState], options: Options) -> None:

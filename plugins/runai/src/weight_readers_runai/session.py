@@ -20,6 +20,7 @@ class Source(Protocol):
     gap: int
     congruent: bool
     window: int
+    decisions: tuple[str, ...]
 
     def open(self) -> Streamer: ...
 

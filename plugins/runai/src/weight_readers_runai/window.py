@@ -22,7 +22,7 @@ SHORT = -1
 Failure = Callable[[int | None, str, str], Exception]
 """The error for a code (None: no answer in time), the path and the name of the first tensor that met with it."""
 
-_PAGE = 4096
+PAGE_BYTES = 4096
 
 
 class Arriving:
@@ -48,7 +48,7 @@ class Arriving:
         nbytes, begin = self.wanted.nbytes, self.wanted.begin
         shifted = congruent and nbytes > SMALL_BYTES and len(self.wanted.ranges) == 1 and self.wanted.is_aligned
         try:
-            self.memory = fresh_at(begin % _PAGE, nbytes) if shifted else fresh((nbytes,), torch.uint8)
+            self.memory = fresh_at(begin % PAGE_BYTES, nbytes) if shifted else fresh((nbytes,), torch.uint8)
         except MemoryError as error:
             where = f"tensor {self.wanted.name!r} of {self.plan.path}"
             raise MemoryError(f"no {nbytes} bytes of memory for {where}") from error
