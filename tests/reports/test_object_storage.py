@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from safetensors.torch import load_file
+from support.commands import invoke
 from support.files import entry, floats, write_safetensors, write_sharded, write_tensors
 from support.measure import output_of
 from support.object_server import ObjectServer, only_loopback
@@ -126,6 +128,40 @@ def test_b107_unsigned_is_asked_for_and_never_guessed(
         with pytest.raises(UnreadableFileError, match=r"no credentials.*unsigned=True"):
             reader.read_meta([URI])
         assert server.asked == []
+
+
+BESIDE = (
+    *("config.json", "generation_config.json", "params.json", "preprocessor_config.json"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *(
+        "tokenizer.model",
+        "tekken.json",
+        "vocab.txt",
+        "vocab.json",
+        "merges.txt",
+        "spiece.model",
+        "sentencepiece.bpe.model",
+    ),
+    *("chat_template.jinja", "tool_use.jinja", "chat_template.json"),
+    *("modeling_acme.py", "configuration_acme.py", "README.md", "LICENSE", "a file of tomorrow.xyz"),
+)
+NOT_BESIDE = ("pytorch_model.bin", "consolidated.00.pth", "model.gguf", "model.onnx")
+
+
+def test_b109_whatever_is_no_weights_is_brought_and_the_rest_is_named(
+    server: ObjectServer, model: Path, tmp_path: Path
+) -> None:
+    """By exclusion: no list of names that some model will not keep to."""
+    held = {name: f"content of {name}".encode() for name in (*BESIDE, *NOT_BESIDE, "original/params.json")}
+    server.objects |= {f"models/llama/{name}": data for name, data in held.items()}
+    done = invoke("fetch", "s3://models/llama", tmp_path / "side", "--json", "--format", "safetensors")
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.stdout)
+    assert sorted(BESIDE) == sorted(said["written"])
+    assert {*NOT_BESIDE, "model.safetensors", "original/"} == {each["name"] for each in said["left_out"]}
+    assert {name: held[name] for name in BESIDE} == {
+        path.name: path.read_bytes() for path in (tmp_path / "side").iterdir()
+    }
 
 
 ALONE = """
