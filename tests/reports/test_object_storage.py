@@ -85,14 +85,6 @@ def test_b104_a_refusal_of_a_store_has_its_reason_and_the_settings_seen_but_no_v
     assert "s3cr3t-value" not in text
 
 
-def test_b104_what_the_library_alone_knows_is_to_be_had_from_its_log(server: ObjectServer, model: Path) -> None:
-    reader = StreamerReader(timeout=4)  # the first request makes boto3's client meanwhile
-    reader.read_meta([URI])
-    server.fault = "never"
-    with pytest.raises(UnreadableFileError, match="RUNAI_STREAMER_LOG_TO_STDERR=1"):
-        list(reader.iter_weights([URI]))
-
-
 def test_b105_the_deprecated_endpoint_reaches_listing_and_streaming_and_warns(
     server: ObjectServer, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,6 +211,26 @@ def test_b116_an_option_out_of_range_is_refused_by_name_value_and_range(option: 
         StreamerReader(**{option: value})
     assert f"option '{option}'" in str(caught.value)
     assert repr(value) in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["abc", "0", "-1", "1025"])
+def test_b116_a_variable_of_the_library_out_of_range_is_refused_by_name_value_and_range(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, value: str
+) -> None:
+    monkeypatch.setenv("RUNAI_STREAMER_CONCURRENCY", value)
+    path = write_tensors(tmp_path / "m.safetensors", {"a": ("U8", [1], b"a")})
+    with pytest.raises(ValueError, match=f"RUNAI_STREAMER_CONCURRENCY must be .* 1 to 1024, not '{value}'"):
+        next(StreamerReader().iter_weights([path]))
+    assert len(list(StreamerReader(concurrency=2).iter_weights([path]))) == 1
+
+
+def test_b116_what_the_library_alone_refuses_is_said_with_the_variables_that_are_set(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RUNAI_STREAMER_CHUNK_BYTESIZE", "abc")
+    path = write_tensors(tmp_path / "m.safetensors", {"a": ("U8", [1], b"a")})
+    with pytest.raises(UnreadableFileError, match=r"refuses to read.*are set: RUNAI_STREAMER_CHUNK_BYTESIZE"):
+        next(StreamerReader().iter_weights([path]))
 
 
 def test_b116_a_limit_below_the_largest_tensor_names_it_and_what_it_takes(model: Path) -> None:

@@ -50,7 +50,7 @@ class LocalFiles:
         strategy = DIRECT + fallback if self.congruent else BUFFERED
         return {"RUNAI_STREAMER_FS_STRATEGY": strategy, **self._options.threads()}
 
-    def failure(self, code: int | None, words: str, path: str, tensor: str) -> CheckpointError:
+    def failure(self, code: int | None, words: str, path: str, tensor: str, offset: int) -> CheckpointError:
         return failures.of_file(code, words, path, tensor, timeout=self._options.timeout)
 
     def check(self, plan: FilePlan, tensor: str, *, last: bool) -> None:

@@ -19,6 +19,7 @@ ORDERS = ("file-offset", "completion")
 DEFAULT_MEMORY_LIMIT = 128 * MIB
 """Enough to keep 16 requests of 8 MiB under way."""
 DEFAULT_CONCURRENCY = 8
+MAX_CONCURRENCY = 1024
 _CONCURRENCY = "RUNAI_STREAMER_CONCURRENCY"
 
 
@@ -40,7 +41,7 @@ class Options:
 
     def __post_init__(self) -> None:
         _whole("memory_limit", self.memory_limit, 1, 1 << 50, "bytes")
-        _whole("concurrency", self.concurrency, 1, 1024, "threads")
+        _whole("concurrency", self.concurrency, 1, MAX_CONCURRENCY, "threads")
         _one_of("order", self.order, ORDERS)
         _one_of("direct_io", self.direct_io, DIRECT_IO)
         _seconds("timeout", self.timeout)
@@ -55,10 +56,17 @@ class Options:
         return replace(info, order=Order(self.order), features=features)
 
     def threads(self) -> dict[str, str]:
-        """The variable of the native library for its threads; one that the user set is left alone."""
-        if self.concurrency is None and _CONCURRENCY in os.environ:
-            return {}
-        return {_CONCURRENCY: str(self.concurrency or DEFAULT_CONCURRENCY)}
+        """The variable of the native library for its threads, with the value that the user gave it where there is one.
+
+        Raises ValueError, naming the variable, where that is none.
+        """
+        given = os.environ.get(_CONCURRENCY, "")
+        if self.concurrency is not None or not given:
+            return {_CONCURRENCY: str(self.concurrency or DEFAULT_CONCURRENCY)}
+        if not given.isdecimal() or not 1 <= int(given) <= MAX_CONCURRENCY:
+            what = f"a whole number of threads from 1 to {MAX_CONCURRENCY}"
+            raise ValueError(f"the variable {_CONCURRENCY} must be {what}, not {given!r}")
+        return {_CONCURRENCY: given}
 
     def store(self) -> dict[str, Any]:
         """The options of object storage, None for those that were not given."""

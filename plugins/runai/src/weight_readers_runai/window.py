@@ -19,8 +19,9 @@ from weight_readers_runai.streamer import OK, Streamer, Target
 SHORT = -1
 """In place of a code of the library: it said that all is well, and bytes are missing."""
 
-Failure = Callable[[int | None, str, str], Exception]
-"""The error for a code (None: no answer in time), the path and the name of the first tensor that met with it."""
+Failure = Callable[[int | None, str, str, int], Exception]
+"""The error for a code (None: no answer in time), the path, the first tensor that met with it, the offset it met it at.
+"""
 
 PAGE_BYTES = 4096
 
@@ -210,7 +211,7 @@ class Window:
 
     def _failed(self, code: int | None, part: _Part) -> Exception:
         tensor = self._tensors[part.block.pieces[0].load]
-        return self._failure(code, tensor.plan.path, tensor.wanted.name)
+        return self._failure(code, tensor.plan.path, tensor.wanted.name, part.block.offset)
 
     def _is_confirmed(self, part: _Part) -> bool:
         """Whether the part arrived whole. Where that cannot be told yet, its end is read again."""
