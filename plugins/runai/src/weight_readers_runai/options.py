@@ -11,6 +11,7 @@ from typing import Any
 from weight_readers import Feature, Order, ReaderInfo
 from weight_readers_files import FilePlan
 from weight_readers_runai.plugin import NAME, STORE_OPTIONS
+from weight_readers_runai.settings import checked_endpoint
 
 MIB = 1 << 20
 DIRECT_IO = ("auto", "on", "off")
@@ -49,6 +50,7 @@ class Options:
             _or_none(name, getattr(self, name), str, "a text that is not empty")
         for name in ("path_style", "unsigned"):
             _or_none(name, getattr(self, name), bool, "True or False")
+        checked_endpoint(self.endpoint, _subject("endpoint"))
 
     def declared(self, info: ReaderInfo) -> ReaderInfo:
         """``info`` as it is with these options."""
