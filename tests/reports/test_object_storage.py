@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from safetensors.torch import load_file
+from support.commands import invoke
 from support.files import entry, floats, write_safetensors, write_sharded, write_tensors
 from support.measure import output_of
 from support.object_server import ObjectServer, only_loopback
@@ -83,14 +85,6 @@ def test_b104_a_refusal_of_a_store_has_its_reason_and_the_settings_seen_but_no_v
     assert "s3cr3t-value" not in text
 
 
-def test_b104_what_the_library_alone_knows_is_to_be_had_from_its_log(server: ObjectServer, model: Path) -> None:
-    reader = StreamerReader(timeout=4)  # the first request makes boto3's client meanwhile
-    reader.read_meta([URI])
-    server.fault = "never"
-    with pytest.raises(UnreadableFileError, match="RUNAI_STREAMER_LOG_TO_STDERR=1"):
-        list(reader.iter_weights([URI]))
-
-
 def test_b105_the_deprecated_endpoint_reaches_listing_and_streaming_and_warns(
     server: ObjectServer, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -126,6 +120,40 @@ def test_b107_unsigned_is_asked_for_and_never_guessed(
         with pytest.raises(UnreadableFileError, match=r"no credentials.*unsigned=True"):
             reader.read_meta([URI])
         assert server.asked == []
+
+
+BESIDE = (
+    *("config.json", "generation_config.json", "params.json", "preprocessor_config.json"),
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *(
+        "tokenizer.model",
+        "tekken.json",
+        "vocab.txt",
+        "vocab.json",
+        "merges.txt",
+        "spiece.model",
+        "sentencepiece.bpe.model",
+    ),
+    *("chat_template.jinja", "tool_use.jinja", "chat_template.json"),
+    *("modeling_acme.py", "configuration_acme.py", "README.md", "LICENSE", "a file of tomorrow.xyz"),
+)
+NOT_BESIDE = ("pytorch_model.bin", "consolidated.00.pth", "model.gguf", "model.onnx")
+
+
+def test_b109_whatever_is_no_weights_is_brought_and_the_rest_is_named(
+    server: ObjectServer, model: Path, tmp_path: Path
+) -> None:
+    """By exclusion: no list of names that some model will not keep to."""
+    held = {name: f"content of {name}".encode() for name in (*BESIDE, *NOT_BESIDE, "original/params.json")}
+    server.objects |= {f"models/llama/{name}": data for name, data in held.items()}
+    done = invoke("fetch", "s3://models/llama", tmp_path / "side", "--json", "--format", "safetensors")
+    assert done.exit_code == 0, done.output
+    said = json.loads(done.stdout)
+    assert sorted(BESIDE) == sorted(said["written"])
+    assert {*NOT_BESIDE, "model.safetensors", "original/"} == {each["name"] for each in said["left_out"]}
+    assert {name: held[name] for name in BESIDE} == {
+        path.name: path.read_bytes() for path in (tmp_path / "side").iterdir()
+    }
 
 
 ALONE = """
@@ -183,6 +211,26 @@ def test_b116_an_option_out_of_range_is_refused_by_name_value_and_range(option: 
         StreamerReader(**{option: value})
     assert f"option '{option}'" in str(caught.value)
     assert repr(value) in str(caught.value)
+
+
+@pytest.mark.parametrize("value", ["abc", "0", "-1", "1025"])
+def test_b116_a_variable_of_the_library_out_of_range_is_refused_by_name_value_and_range(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, value: str
+) -> None:
+    monkeypatch.setenv("RUNAI_STREAMER_CONCURRENCY", value)
+    path = write_tensors(tmp_path / "m.safetensors", {"a": ("U8", [1], b"a")})
+    with pytest.raises(ValueError, match=f"RUNAI_STREAMER_CONCURRENCY must be .* 1 to 1024, not '{value}'"):
+        next(StreamerReader().iter_weights([path]))
+    assert len(list(StreamerReader(concurrency=2).iter_weights([path]))) == 1
+
+
+def test_b116_what_the_library_alone_refuses_is_said_with_the_variables_that_are_set(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RUNAI_STREAMER_CHUNK_BYTESIZE", "abc")
+    path = write_tensors(tmp_path / "m.safetensors", {"a": ("U8", [1], b"a")})
+    with pytest.raises(UnreadableFileError, match=r"refuses to read.*are set: RUNAI_STREAMER_CHUNK_BYTESIZE"):
+        next(StreamerReader().iter_weights([path]))
 
 
 def test_b116_a_limit_below_the_largest_tensor_names_it_and_what_it_takes(model: Path) -> None:

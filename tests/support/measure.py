@@ -151,7 +151,9 @@ def _new_since(files: Counter[str], threads: set[threading.Thread]) -> list[obje
     return [*(Counter(descriptors().values()) - files), *(set(threading.enumerate()) - threads)]
 
 
-def run_child(source: str, *arguments: object, flags: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
+def run_child(
+    source: str, *arguments: object, flags: Sequence[str] = (), **variables: str
+) -> subprocess.CompletedProcess[str]:
     """Run Python source in a process of its own, without a core dump; what hangs is ended after three minutes."""
     return subprocess.run(
         [sys.executable, "-W", "error", *flags, "-c", source, *map(str, arguments)],
@@ -160,7 +162,7 @@ def run_child(source: str, *arguments: object, flags: Sequence[str] = ()) -> sub
         timeout=180,
         check=False,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)),
-        env={**os.environ, "PYTHONPATH": str(TESTS)},
+        env={**os.environ, "PYTHONPATH": str(TESTS), **variables},
     )
 
 

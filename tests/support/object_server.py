@@ -43,6 +43,10 @@ def only_loopback(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> None:
         monkeypatch.setenv(name, value)
 
 
+_FAILURES = {"busy": (503, "SlowDown"), "broken": (500, "InternalError"), "denied": (403, "AccessDenied")}
+"""The status and the word of faults that are an answer of their own."""
+
+
 class Asked(NamedTuple):
     """One request: its method, ``bucket/key``, the range asked for as ``(begin, end)``, the bytes that were sent."""
 
@@ -63,10 +67,11 @@ class _Server(http.server.ThreadingHTTPServer):
 class ObjectServer:
     """``objects`` maps ``bucket/key`` to bytes; ``fault`` names what goes wrong with ranged reads of objects.
 
-    ``short`` (half the body, in an answer that looks whole), ``shorter-total`` (the same, and the total says so),
-    ``ignore-range``, ``html`` (a page in place of the object), ``cut`` (the connection ends within the body),
-    ``cut-thrice``, ``busy`` (503), ``busy-thrice``, ``drip`` (a byte a second), ``never`` (no answer), ``denied``
-    (403), ``other-etag`` (another object's, and If-Match is not heeded).
+    ``short`` (half the body, and Content-Range says so), ``short-unsaid`` (half the body, and Content-Range claims
+    all of it), ``shorter-total`` (half the body, and the object is said to end there), ``ignore-range``, ``html`` (a
+    page in place of the object), ``cut`` (the connection ends within the body), ``cut-thrice``, ``busy`` (503),
+    ``busy-thrice``, ``broken`` (500), ``drip`` (a byte a second), ``never`` (no answer), ``denied`` (403),
+    ``other-etag`` (another object's, and If-Match is not heeded), ``killed`` (no server from then on).
     ``strikes`` says which requests the fault befalls, by their range; all where it is None.
     ``deaf`` has HEAD and listings go without an answer too. ``region`` is where all buckets are: a request that is
     signed for another is sent there (301). ``checksums`` are headers by object, for HEAD requests that want them.
@@ -78,6 +83,7 @@ class ObjectServer:
         self.strikes: Callable[[tuple[int, int]], bool] | None = None
         self.asked: list[Asked] = []
         self.deaf = False
+        self.is_dead = False
         self.region: str | None = None
         self.times = 3
         self.checksums: dict[str, dict[str, str]] = {}
@@ -104,6 +110,12 @@ class ObjectServer:
             self._server.shutdown()
             self._server.server_close()
             thread.join()
+
+    def die(self) -> None:
+        """As a process that is killed: no connection is taken any more, and those that are there end."""
+        self.is_dead = True
+        self._server.shutdown()
+        self._server.server_close()
 
     def wait(self, seconds: float) -> None:
         self._over.wait(seconds)
@@ -132,6 +144,10 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def log_message(self, *args: Any) -> None:
         pass
+
+    def parse_request(self) -> bool:
+        self.close_connection = self.store.is_dead
+        return not self.store.is_dead and super().parse_request()
 
     def do_HEAD(self) -> None:
         key = self._key()
@@ -205,11 +221,16 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if fault == "never":
             self._be_silent(key, (begin, end))
             return
-        if fault in ("busy", "denied"):
-            self._fail(503 if fault == "busy" else 403, "SlowDown" if fault == "busy" else "AccessDenied", key)
+        if fault == "killed":
+            self.store.die()
+            self.close_connection = True
             return
-        if fault in ("short", "shorter-total"):
-            body, last = body[: max(1, len(body) // 2)], begin + max(1, len(body) // 2) - 1
+        if fault in _FAILURES:
+            self._fail(*_FAILURES[fault], key)
+            return
+        if fault in ("short", "short-unsaid", "shorter-total"):
+            body = body[: max(1, len(body) // 2)]
+            last = last if fault == "short-unsaid" else begin + len(body) - 1
             total = last + 1 if fault == "shorter-total" else total
         if fault in ("ignore-range", "html"):
             body, status = (data, 200) if fault == "ignore-range" else (b"<html>Log in, please</html>", 200)

@@ -83,13 +83,15 @@ class ReadStats(Schema):
     """What a read has cost so far: tensors handed out, payload bytes wanted in all and read until now.
 
     For a mapped tensor its bytes count as read when the view is handed out. ``copied`` counts tensors that had to
-    be copied although the reader yields views (unaligned ones).
+    be copied although the reader yields views (unaligned ones). ``decisions`` are sentences: what a reader that was
+    left the choice decided on, and the fact that it decided by.
     """
 
     tensors: int = 0
     bytes_wanted: int = 0
     bytes_read: int = 0
     copied: int = 0
+    decisions: tuple[str, ...] = field(default=(), compare=False, metadata={"coerce": _schema.ordered_names})
 
 
 Progress = Callable[[ReadStats], None]

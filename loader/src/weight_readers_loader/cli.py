@@ -87,6 +87,7 @@ def explain(reference: str, as_json: bool, into_existing: bool, **given: Any) ->
 @options.reference
 @options.which_files
 @options.cache_dir
+@options.reader_option
 @options.as_json
 @output.reports_errors
 def inspect(reference: str, as_json: bool, **given: Any) -> None:
@@ -95,8 +96,9 @@ def inspect(reference: str, as_json: bool, **given: Any) -> None:
     from weight_readers_loader.commands import inspect as command
     from weight_readers_loader.commands import views
 
-    cache_dir = flags.cache_dir_of(given)
-    seen = command.inspect(_layout(reference, given, keep_problems=True), cache_dir=cache_dir)
+    reading = flags.reading_of(given)
+    layout = _layout(reference, given, reader_options=reading["options"], keep_problems=True)
+    seen = command.inspect(layout, **reading)
     if as_json:
         output.as_json(seen.error is None, {"reference": reference, **seen.to_json()})
     else:
@@ -118,6 +120,7 @@ def inspect(reference: str, as_json: bool, **given: Any) -> None:
 )
 @options.manifest
 @options.cache_dir
+@options.reader_option
 @options.as_json
 @output.reports_errors
 def verify(reference: str, strict: bool, sha256: bool, manifest: str | None, as_json: bool, **given: Any) -> None:
@@ -129,12 +132,18 @@ def verify(reference: str, strict: bool, sha256: bool, manifest: str | None, as_
     options.check_ranks(given)
     from weight_readers_loader.commands.verify import verification
 
+    reading = flags.reading_of(given)
+
+    def resolve() -> Layout:
+        layout = _layout(reference, given, reader_options=reading["options"], keep_problems=True)
+        return layout.brought(show_progress=True)
+
     result = verification(
-        lambda: _layout(reference, given, keep_problems=True).brought(show_progress=True),
+        resolve,
         strict=strict or None,
         contents=sha256 or manifest is not None,
         manifest=manifest,
-        cache_dir=flags.cache_dir_of(given),
+        **reading,
     )
     if as_json:
         output.as_json(result.ok, {"reference": reference, **result.to_json()})
@@ -151,6 +160,7 @@ def verify(reference: str, strict: bool, sha256: bool, manifest: str | None, as_
 @click.argument("folder", metavar="DEST", type=click.Path(file_okay=False))
 @options.which_files
 @click.option("--overwrite", is_flag=True, help="Replace files that are there already.")
+@options.reader_option
 @options.as_json
 @output.reports_errors
 def fetch(reference: str, folder: str, overwrite: bool, as_json: bool, **given: Any) -> None:
@@ -161,7 +171,9 @@ def fetch(reference: str, folder: str, overwrite: bool, as_json: bool, **given: 
     options.check_ranks(given)
     from weight_readers_loader.side_files import SideFiles
 
-    taken = SideFiles(_layout(reference, given, keep_problems=True)).copy_to(folder, overwrite=overwrite)
+    reader_options = flags.reading_of(given)["options"]
+    layout = _layout(reference, given, reader_options=reader_options, keep_problems=True)
+    taken = SideFiles(layout).copy_to(folder, overwrite=overwrite)
     if as_json:
         output.as_json(True, {"reference": reference, **taken.to_json()})
         return

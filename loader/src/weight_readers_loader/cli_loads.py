@@ -114,6 +114,7 @@ def _tell(report: Report, result: object, *, as_json: bool) -> None:
 @click.option("--cold", is_flag=True, help="Drop the files from the page cache before each load.")
 @click.option("--into-existing", is_flag=True, help="Fill tensors that exist: takes memory for the whole model.")
 @click.option("--owned", is_flag=True, help="Tensors that do not depend on the files.")
+@options.reader_option
 @options.as_json
 @click.pass_context
 @output.reports_errors
@@ -128,6 +129,7 @@ def bench(context: click.Context, reference: str, as_json: bool, **given: Any) -
     found = command(
         reference,
         layout_arguments={name: given.pop(name) for name in options.WHICH_FILES},
+        options=flags.reading_of(given)["options"],
         on_file=note,
         say=lambda line: click.echo(line, err=True),
         **given,

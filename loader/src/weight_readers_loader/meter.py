@@ -89,6 +89,7 @@ class Meter:
             "tensors": self.stats.tensors,
             "bytes_wanted": self.stats.bytes_wanted,
             "bytes_read": self.stats.bytes_read,
+            "decisions": self.stats.decisions,
             "copied": self.stats.copied,
             "storage_bytes": storage,
             "phases": dict(self.clock.seconds),

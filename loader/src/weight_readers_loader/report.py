@@ -30,6 +30,7 @@ class LoadReport:
     dtypes: bytes wanted by the dtype in the files, in the format's words.
     verified_files: files whose digest was compared and right. verify_bytes: bytes of the files, headers included,
         that were read for that alone.
+    decisions: what the reader decided for itself while it read, and by which fact.
     copied: tensors that lay unaligned in the file. cast: ``"from -> to"`` to a count.
     skipped: ``(what, why)`` for files that lie there and for tensors of the checkpoint that were not read.
     missing, unexpected: names the target has and the checkpoint lacks, and the reverse. tied: names of one parameter.
@@ -53,6 +54,7 @@ class LoadReport:
     dtypes: Mapping[str, int] = field(default_factory=dict)
     verified_files: int = 0
     verify_bytes: int = 0
+    decisions: tuple[str, ...] = ()
     copied: int = 0
     cast: Mapping[str, int] = field(default_factory=dict)
     skipped: tuple[tuple[str, str], ...] = ()
@@ -106,6 +108,7 @@ class LoadReport:
         return [
             ("reader", f"{self.reader} ({self.selection.reason})"),
             ("read", f"{read}, {counted(self.files, 'file')}{from_storage}"),
+            *(("decided", decision) for decision in self.decisions),
             ("dtypes", ", ".join(f"{name} {size(nbytes)}" for name, nbytes in self.dtypes.items())),
             ("time", f"{self.seconds:.3f} s{after}{self._phases()}"),
             ("memory", self._memory()),
@@ -174,5 +177,6 @@ _RESTORED: Mapping[str, Callable[[Any], Any]] = {
     "unexpected": tuple,
     "left_on_meta": tuple,
     "notices": tuple,
+    "decisions": tuple,
 }
 """What JSON has as lists and objects, made what the fields hold."""

@@ -12,16 +12,15 @@ from weight_readers import (
     Feature,
     PluginContractError,
     StoredDigest,
-    select_weight_reader,
 )
 from weight_readers_loader.digests import Digest
 from weight_readers_loader.resolve import LayoutFile
+from weight_readers_loader.resolve.stores import reader_there
 
 
 def digester(scheme: str, options: Mapping[str, Any]) -> DigestsFiles:
-    """A reader that compares contents there. Raises core's selection errors where none is installed."""
-    needs = frozenset({Feature.DIGESTS})
-    reader = select_weight_reader(schemes=frozenset({scheme}), needs=needs, options=dict(options), strict=True)
+    """A reader that compares contents there. Raises what `reader_there` raises."""
+    reader = reader_there(scheme, Feature.DIGESTS, options)
     if not isinstance(reader, DigestsFiles):
         name = reader.info.name
         breach = "declares that it compares digests and has no stored_digest and digest"

@@ -30,7 +30,8 @@ class Totals:
 
     def update(self, stats: ReadStats) -> None:
         sums = {f.name: getattr(self._before, f.name) + getattr(stats, f.name) for f in fields(ReadStats)}
-        self._latest = ReadStats(**{**sums, "bytes_wanted": self._latest.bytes_wanted})
+        once = tuple(dict.fromkeys(sums["decisions"]))
+        self._latest = ReadStats(**{**sums, "bytes_wanted": self._latest.bytes_wanted, "decisions": once})
         if self._report is not None:
             self._report(self._latest)
 

@@ -64,8 +64,10 @@ def test_remarks_are_said_only_where_there_are_any() -> None:
             tied=(("embed", "head"),),
             aliases={"head": "embed"},
             left_on_meta=("table",),
+            decisions=("read past the page cache",),
         )
     )
+    assert said["decided"] == "read past the page cache"
     assert said["copied"] == "2 tensors, unaligned in the file"
     assert said["cast"] == "3 x float32 -> bfloat16"
     assert said["missing"] == "a, b, c, d, e and 2 more"
@@ -99,6 +101,7 @@ FULL = {
     "aliases": {"d": "b"},
     "left_on_meta": ("m",),
     "notices": ("n",),
+    "decisions": ("d",),
 }
 
 

@@ -145,3 +145,13 @@ def test_totals_go_on_over_groups_and_want_the_same_from_the_start() -> None:
         ReadStats(tensors=1, bytes_wanted=12, bytes_read=8, copied=1),
         ReadStats(tensors=2, bytes_wanted=12, bytes_read=12, copied=1),
     ]
+
+
+def test_what_every_group_decided_alike_is_said_once() -> None:
+    seen: list[ReadStats] = []
+    totals = Totals(seen.append, 3)
+    for decisions in (("a",), ("a", "b"), ("b",)):
+        totals.update(ReadStats(decisions=decisions))
+        totals.update(ReadStats(decisions=decisions))
+        totals.next_group()
+    assert seen[-1].decisions == ("a", "b")

@@ -75,5 +75,12 @@ def test_secrets_are_named_and_never_shown() -> None:
     assert all(secret not in f"{settings} {settings!r}" for secret in ("AKIA7", "hunter2"))
 
 
+@pytest.mark.parametrize("endpoint", ["http://user:hunter2@minio:9000", "user:hunter2@minio"])
+def test_an_endpoint_that_holds_a_password_is_refused_without_showing_it(endpoint: str) -> None:
+    with pytest.raises(ValueError, match=r"AWS_ENDPOINT_URL.*must not hold a user or a password") as caught:
+        resolve(environ={"AWS_ENDPOINT_URL": endpoint})
+    assert "hunter2" not in str(caught.value)
+
+
 def test_what_nobody_set_is_left_to_the_libraries() -> None:
     assert {"RUNAI_STREAMER_S3_USE_VIRTUAL_ADDRESSING", "RUNAI_STREAMER_S3_UNSIGNED"} == set(S3Settings().native())

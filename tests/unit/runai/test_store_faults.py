@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whatever a store does, in the header or while tensors stream: the right error in time, and no wrong tensor."""
+"""Whatever a store does before tensors stream: the right error in time. What it does then has a module of its own."""
 
 from __future__ import annotations
 
@@ -18,25 +18,21 @@ URI = "s3://models/llama/model.safetensors"
 KEY = URI.removeprefix("s3://")
 MIB = 1 << 20
 TIMEOUT = 3.0
-BEYOND = 4.0
-"""Seconds that finding out why the library failed may take beyond the timeout, and a busy machine."""
+BEYOND = 20.0
+"""Seconds beyond the timeout: for the client, which is made before, and for a busy machine."""
 
 HEADER_FAULTS = {
     "short": (UnreadableFileError, "does not serve the range"),
+    "short-unsaid": (UnreadableFileError, "fewer bytes than it was asked for"),
     "ignore-range": (UnreadableFileError, "does not serve the range"),
     "html": (UnreadableFileError, "found HTTP 200 text/html"),
     "cut": (UnreadableFileError, "the connection was cut before all bytes had come"),
     "busy": (UnreadableFileError, "the store failed"),
+    "broken": (UnreadableFileError, "the store failed"),
     "drip": (UnreadableFileError, "did not answer within 3 seconds"),
     "never": (UnreadableFileError, "did not answer within 3 seconds"),
     "denied": (UnreadableFileError, "access denied"),
     "other-etag": (FileChangedError, "was changed while it was read"),
-}
-DATA_FAULTS = {
-    "short": (UnreadableFileError, "fewer bytes than it was asked for|does not serve the range"),
-    "shorter-total": (UnreadableFileError, "fewer bytes than it was asked for|does not serve the range"),
-    "denied": (UnreadableFileError, "access denied"),
-    "other-etag": (FileChangedError, 'ETag "other"'),
 }
 
 
@@ -56,14 +52,11 @@ def test_a_fault_in_the_header_has_its_class_and_its_words_in_time(
     _fails(StreamerReader(timeout=TIMEOUT), server, *expected)
 
 
-@pytest.mark.parametrize(("fault", "expected"), DATA_FAULTS.items(), ids=DATA_FAULTS)
-def test_a_fault_while_tensors_stream_has_its_class_and_its_words_in_time(
-    server: ObjectServer, model: Path, fault: str, expected: tuple[type[CheckpointError], str]
-) -> None:
+def test_an_object_that_is_another_when_its_tensors_have_come_is_an_error(server: ObjectServer, model: Path) -> None:
     reader = StreamerReader(timeout=TIMEOUT)
     reader.read_meta([URI])
-    server.fault, server.strikes = fault, lambda span: span[0] > 0 or fault in ("denied", "other-etag")
-    _fails(reader, server, *expected)
+    server.fault = "other-etag"
+    _fails(reader, server, FileChangedError, 'ETag "other"')
 
 
 def _fails(reader: StreamerReader, server: ObjectServer, kind: type[CheckpointError], words: str) -> None:
@@ -89,15 +82,6 @@ def test_a_listing_that_does_not_come_is_given_up(server: ObjectServer, model: P
     with pytest.raises(UnreadableFileError, match="did not answer within 1 seconds"):
         StreamerReader(timeout=1).list_folder("s3://models/llama")
     assert time.monotonic() - began < 1 + BEYOND
-
-
-def test_a_store_that_fails_for_good_is_said_with_what_it_answers(server: ObjectServer, model: Path) -> None:
-    """The native client asks six times, for eight seconds."""
-    reader = StreamerReader()
-    reader.read_meta([URI])
-    server.fault, server.strikes = "busy", lambda span: True
-    with pytest.raises(UnreadableFileError, match=r"the store failed.*HTTP 503 SlowDown"):
-        list(reader.iter_weights([URI]))
 
 
 @pytest.mark.parametrize("fault", ["cut-thrice", "busy-thrice"])

@@ -11,12 +11,13 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from statistics import median
 from typing import Any
 
 import torch
 
-from weight_readers import TensorMeta, available_reader_names, describe_reader, explain_selection
+from weight_readers import Selection, TensorMeta, available_reader_names, describe_reader, explain_selection
 from weight_readers_loader.checkpoint import Checkpoint
 from weight_readers_loader.commands.bare_reads import bare_reads
 from weight_readers_loader.opening import open_checkpoint
@@ -56,6 +57,7 @@ class Bench:
     picked: str | None
     samples: Mapping[str, Sequence[Sample]]
     skipped: Mapping[str, str] = field(default_factory=dict)
+    scheme: str = "file"
 
     @property
     def fastest(self) -> str | None:
@@ -77,6 +79,8 @@ class Bench:
     def lines(self) -> list[str]:
         what = "into existing tensors" if self.into_existing else "one tensor after the other, every page touched"
         caches = "evicted before each load" if self.cold else "read once before"
+        if self.scheme != "file":
+            caches = f"from {self.scheme}:// each time"
         return [
             f"{self.reference}: {self.format}, {counted(self.tensors, 'tensor')} in {counted(self.files, 'file')}, "
             f"{size(self.nbytes)}",
@@ -109,35 +113,41 @@ def bench(
     cold: bool = False,
     into_existing: bool = False,
     owned: bool = False,
+    options: Mapping[str, Any] | None = None,
     layout_arguments: Mapping[str, Any] | None = None,
     on_file: Callable[[str], None] | None = None,
     say: Callable[[str], None] = lambda line: None,
 ) -> Bench:
     """Load ``reference`` ``rounds`` times through each reader that can, and through the limit.
 
+    Objects of a store are read from it each time, and have no such limit.
+
     readers: only these; otherwise every installed one that reads the format.
     cold: drop the files from the page cache before each load. What the disk itself caches stays there.
     into_existing: fill tensors that exist (memory for the whole model), instead of dropping each tensor at once.
     owned: ask for tensors that do not depend on the files.
+    options: of the readers; one that does not have them all is skipped.
     say: hears of each load when it is done.
 
-    Raises UnknownReaderError, ValueError for ``rounds`` below 1 and where existing tensors do not fit into memory,
-    and what `open_checkpoint` raises.
+    Raises UnknownReaderError, ValueError for ``rounds`` below 1, for ``cold`` objects of a store and where existing
+    tensors do not fit into memory, and what `open_checkpoint` raises.
     """
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, not {rounds}")
 
-    def opened(reader: str | None = None) -> Checkpoint:
-        return open_checkpoint(reference, reader=reader, on_file=on_file, **(layout_arguments or {}))
-
+    opened = partial(
+        open_checkpoint, reference, reader_options=options or None, on_file=on_file, **(layout_arguments or {})
+    )
     checkpoint = opened()
+    scheme = _read_where_it_is(checkpoint, cold=cold)
     metas = list(checkpoint.tensors.values())
-    kind: dict[str, Any] = {"owned": owned, "into_targets": into_existing, "device": "cpu"}
+    kind: dict[str, Any] = {"schemes": frozenset({scheme}), "device": "cpu"}
+    kind |= {"owned": owned, "into_targets": into_existing, "options": options or {}}
     skipped = {name: why for name in readers or available_reader_names() if (why := _unfit(name, checkpoint, kind))}
     names = [name for name in readers or available_reader_names() if name not in skipped]
     targets = _existing(metas) if into_existing else None
     loads: dict[str, Callable[[], None]] = {name: _load(opened, name, targets, owned=owned) for name in names}
-    if hasattr(os, "preadv"):
+    if hasattr(os, "preadv") and scheme == "file":
         loads[LIMIT] = lambda: bare_reads(metas, targets)
     samples = _rounds(loads, rounds, checkpoint.layout.paths if cold else None, say)
     return Bench(
@@ -153,7 +163,21 @@ def bench(
         picked=explain_selection(format=checkpoint.layout.format, **kind).chosen,
         samples=samples,
         skipped=skipped,
+        scheme=scheme,
     )
+
+
+def _read_where_it_is(checkpoint: Checkpoint, *, cold: bool) -> str:
+    """The scheme that is read from. Raises ValueError where no reader reads there, or there is nothing to evict."""
+    layout = checkpoint.layout
+    if layout.scheme == "file":
+        return layout.scheme
+    if cold:
+        raise ValueError("--cold drops files from the page cache of this machine, and objects of a store are not in it")
+    if explain_selection(format=layout.format, schemes=frozenset({layout.scheme})).chosen is None:
+        what = f"no reader reads {layout.format} from {layout.scheme}://: it is copied here first, and the copy is read"
+        raise ValueError(f"{what}. Give bench a local file")
+    return layout.scheme
 
 
 def _unfit(name: str, checkpoint: Checkpoint, kind: Mapping[str, Any]) -> str | None:
@@ -161,20 +185,25 @@ def _unfit(name: str, checkpoint: Checkpoint, kind: Mapping[str, Any]) -> str | 
     form = checkpoint.layout.format
     if form not in describe_reader(name).formats:
         return f"does not read {form}"
-    selection = explain_selection(requested=name, format=form, schemes=frozenset({"file"}), **kind)
+    selection = explain_selection(requested=name, format=form, **kind)
     if selection.chosen != name:
-        return selection.reason
-    open_checkpoint(checkpoint.layout.paths[0], reader=name)
+        return _why_not(selection, name)
+    open_checkpoint(checkpoint.layout.paths[0], reader=name, reader_options=kind["options"] or None)
     return None
 
 
+def _why_not(selection: Selection, name: str) -> str:
+    candidate = selection.candidate(name)
+    return selection.reason if candidate is None else candidate.reason
+
+
 def _load(
-    opened: Callable[[str], Checkpoint], name: str, targets: Mapping[str, torch.Tensor] | None, *, owned: bool
+    opened: Callable[..., Checkpoint], name: str, targets: Mapping[str, torch.Tensor] | None, *, owned: bool
 ) -> Callable[[], None]:
     """A whole load through one reader, headers included."""
 
     def load() -> None:
-        checkpoint = opened(name)
+        checkpoint = opened(reader=name)
         if targets is not None:
             checkpoint.load_into(targets)
         else:

@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 CACHE_DIR = click.option(
     "--cache-dir", metavar="FOLDER", help="Where copies of stored GGUF files go.  [default: weight-readers in ~/.cache]"
 )
+READER_OPTION = click.option(
+    "--option", "reader_options", multiple=True, metavar="NAME=VALUE", help="An option of the reader."
+)
 FLAGS = (
     CACHE_DIR,
     click.option("--config", type=click.Path(), help="A configuration file, TOML or JSON; flags come before it."),
@@ -56,7 +59,7 @@ FLAGS = (
         help="Convert floating-point tensors.  [default: as stored]",
     ),
     click.option("--keep-dtype", multiple=True, metavar="GLOB", help="With --dtype: names that keep theirs."),
-    click.option("--option", "reader_options", multiple=True, metavar="NAME=VALUE", help="An option of the reader."),
+    READER_OPTION,
 )
 """The fields of `LoadConfig`, one to one."""
 
@@ -78,12 +81,22 @@ def config_of(given: dict[str, Any]) -> LayeredConfig:
     return config.over(Layer(source="argument", values=LoadConfig.of(typed, source="argument"), sources=sources))
 
 
-def cache_dir_of(given: dict[str, Any]) -> str | None:
-    """Of a command that has no other flag of the configuration. Takes it out of ``given``."""
-    from weight_readers_loader.config import layered
+def reading_of(given: dict[str, Any]) -> dict[str, Any]:
+    """``cache_dir`` and ``options`` of a command that has no flags of the configuration but these, or one of them.
 
-    typed = given.pop("cache_dir")
-    return str(found) if (found := typed or layered().value("cache_dir")) is not None else None
+    They come before the environment. Takes them out of ``given``. Raises UsageError, and ConfigError for an option
+    that no reader has.
+    """
+    from weight_readers_loader.config import Layer, LoadConfig, layered
+    from weight_readers_loader.config.names import check_reader_options
+
+    typed = {"cache_dir": given.pop("cache_dir", None), "reader_options": _options(given.pop("reader_options")) or None}
+    sources = {name: _flag(name, value) for name, value in typed.items()}
+    config = layered().over(Layer(source="argument", values=LoadConfig.of(typed, source="argument"), sources=sources))
+    check_reader_options(config)
+    cache_dir = config.value("cache_dir")
+    options = {name: setting.value for name, setting in config.reader_options().items()}
+    return {"cache_dir": None if cache_dir is None else str(cache_dir), "options": options}
 
 
 def _flag(name: str, value: Any) -> str:

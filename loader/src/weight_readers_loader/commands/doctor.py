@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``doctor``: what is installed, what is broken and why, and what could be installed."""
+"""``doctor``: what is installed, what is broken and why, what counts for stores, and what could be installed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any
 import importlib_metadata
 
 import weight_readers
+from weight_readers_loader.commands.store_settings import StoreSettings, store_settings
 from weight_readers_loader.commands.views import troubles
 
 _PACKAGES = (
@@ -26,16 +27,15 @@ _PACKAGES = (
 
 def examine() -> dict[str, Any]:
     """Everything as plain data; ``ok`` is False where something installed is broken."""
-    report = weight_readers.registry_report()
-    torch = _torch()
+    report, torch, stores = weight_readers.registry_report(), _torch(), store_settings()
+    faults = [report["broken"], report["duplicates"], report["unreadable"], _lame(report), "cause" in torch]
     return {
-        "ok": not (
-            report["broken"] or report["duplicates"] or report["unreadable"] or _lame(report) or "cause" in torch
-        ),
+        "ok": not any([*faults, *(store.fault for store in stores)]),
         "python": f"{platform.python_version()} ({sys.executable})",
         "platform": platform.platform(),
         "torch": torch,
         "packages": {name: _version(name) for name in _PACKAGES},
+        "stores": [store.to_json() for store in stores],
         "registry": report,
     }
 
@@ -76,6 +76,7 @@ def lines(found: dict[str, Any], *, ok: bool) -> list[str]:
             for name, info in report["readers"].items()
         ),
         *troubles(report),
+        *(line for store in found["stores"] for line in StoreSettings(**store).lines()),
     ]
     for name, entry in report["broken"].items():
         text += [f"traceback of {name}:", *(f"  {line}" for line in entry["traceback"].splitlines())]

@@ -46,9 +46,12 @@ class Inspected:
         }
 
 
-def inspect(layout: Layout, *, cache_dir: str | None = None) -> Inspected:
-    """List the tensors of a layout. Raises only where no reader fits; what is wrong with the files is in ``error``."""
-    reader, _ = Chooser(format=layout.format, scheme=layout.scheme, cache_dir=cache_dir).pick()
+def inspect(layout: Layout, *, cache_dir: str | None = None, options: Mapping[str, Any] | None = None) -> Inspected:
+    """List the tensors of a layout, by a reader with ``options``.
+
+    Raises only where no reader fits; what is wrong with the files is in ``error``.
+    """
+    reader, _ = Chooser(format=layout.format, scheme=layout.scheme, cache_dir=cache_dir, options=options).pick()
     try:
         checked = preflight(layout, headers_of(layout, reader), strict=False)
     except CheckpointError as error:

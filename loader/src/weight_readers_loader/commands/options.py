@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weight_readers_loader.commands.config import CACHE_DIR, FLAGS
+from weight_readers_loader.commands.config import CACHE_DIR, FLAGS, READER_OPTION
 from weight_readers_loader.commands.report_file import ReportFile
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ strict = click.option("--strict", is_flag=True, help="No fallback, and nothing t
 
 
 cache_dir = CACHE_DIR
+reader_option = READER_OPTION
 
 WHICH_FILES = ("subfolder", "use_format", "variant", "rank", "world_size")
 """The parameters of `which_files`: the keyword arguments of `resolve`."""

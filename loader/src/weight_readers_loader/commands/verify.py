@@ -82,14 +82,18 @@ def verification(
     contents: bool,
     manifest: str | None,
     cache_dir: str | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Verification:
-    """Check what ``resolve`` finds. Raises where no reader fits, or where ``manifest`` is none."""
+    """Check what ``resolve`` finds, by readers with ``options``.
+
+    Raises where no reader fits, or where ``manifest`` is none.
+    """
     try:
         layout = resolve()
     except CheckpointError as error:
         return Verification(layout=None, tensors=0, problems=error.problems)
-    tensors, notices, problems = _headers(layout, strict, cache_dir)
-    digests, without, hashed = _contents(layout, contents=contents, manifest=manifest)
+    tensors, notices, problems = _headers(layout, strict, cache_dir=cache_dir, options=options)
+    digests, without, hashed = _contents(layout, contents=contents, manifest=manifest, options=options or {})
     return Verification(
         layout=layout,
         tensors=tensors,
@@ -102,21 +106,21 @@ def verification(
 
 
 def _contents(
-    layout: Layout, *, contents: bool, manifest: str | None
+    layout: Layout, *, contents: bool, manifest: str | None, options: Mapping[str, Any]
 ) -> tuple[Mapping[str, Digest], Mapping[str, str], Verified | None]:
     """Digests to compare with, why there are none for some files, and what comparing them found."""
     if layout.scheme == "file" or not contents:
         digests = references(layout.files, manifest) if layout.scheme == "file" else {}
         return digests, {}, verify(layout.files, digests) if contents else None
-    reader = digester(layout.scheme, {})
+    reader = digester(layout.scheme, options)
     digests, without = (references(layout.files, manifest), {}) if manifest else kept(layout.files, reader)
     return digests, without, verify(layout.files, digests, hash_of=reader.digest)
 
 
 def _headers(
-    layout: Layout, strict: bool | None, cache_dir: str | None
+    layout: Layout, strict: bool | None, **chosen_by: Any
 ) -> tuple[int, tuple[str, ...], tuple[CheckpointError, ...]]:
-    reader, selection = Chooser(format=layout.format, scheme=layout.scheme, strict=strict, cache_dir=cache_dir).pick()
+    reader, selection = Chooser(format=layout.format, scheme=layout.scheme, strict=strict, **chosen_by).pick()
     try:
         checked = preflight(layout, reader, strict=selection.strict)
     except CheckpointError as error:

@@ -15,6 +15,7 @@ from weight_readers import (
     ListsFiles,
     PluginContractError,
     StoredFile,
+    WeightReader,
     describe_reader,
     explain_selection,
     select_weight_reader,
@@ -62,14 +63,22 @@ def locate_stored(reference: Reference, options: Mapping[str, Any]) -> tuple[Loc
     raise _nothing_there(text, beside if folder.count("/") >= 2 else None, name)
 
 
-def _lister(scheme: str, options: Mapping[str, Any]) -> ListsFiles:
-    need: dict[str, Any] = {"schemes": frozenset({scheme}), "needs": frozenset({Feature.LISTS})}
+def reader_there(scheme: str, feature: Feature, options: Mapping[str, Any]) -> WeightReader:
+    """The reader that has ``feature`` in stores of a scheme, with those of ``options`` that are its own.
+
+    The others are for the reader of the weights: a store is looked at for GGUF files too. Raises core's selection
+    errors where none is installed, and ConfigError for an option that it does not take.
+    """
+    need: dict[str, Any] = {"schemes": frozenset({scheme}), "needs": frozenset({feature})}
     chosen = explain_selection(**need).chosen
-    # The others are for the reader of the weights: a store is looked at for GGUF files too.
     known = describe_reader(chosen).options if chosen is not None else options
     own = {name: value for name, value in options.items() if name in known}
     with of_options(own):
-        reader = select_weight_reader(**need, options=own, strict=True)
+        return select_weight_reader(**need, options=own, strict=True)
+
+
+def _lister(scheme: str, options: Mapping[str, Any]) -> ListsFiles:
+    reader = reader_there(scheme, Feature.LISTS, options)
     if not isinstance(reader, ListsFiles):
         name = reader.info.name
         breach = "declares that it lists and has no list_folder, read_start and place"

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -14,10 +15,10 @@ from weight_readers import CheckpointError, ReadStats
 from weight_readers.reader import Progress
 from weight_readers_files import FilePlan, Wanted, cut
 from weight_readers_files.targets import blocks, tell_autograd
-from weight_readers_runai.requests import BLOCK_BYTES, Load
+from weight_readers_runai.requests import BLOCK_BYTES, SMALL_BYTES, Load
 from weight_readers_runai.session import Source, opened, refused, window_of
 from weight_readers_runai.streamer import Streamer, StreamerError
-from weight_readers_runai.window import Arriving, Window
+from weight_readers_runai.window import PAGE_BYTES, Arriving, Window
 
 SETTLE_SECONDS = 60.0
 """How long a failed read waits for requests under way, which write to the caller's memory. A server that never
@@ -61,11 +62,26 @@ def _part(wanted: Wanted, block: torch.Tensor, begin: int, end: int) -> Wanted:
     return Wanted(wanted.name, wanted.dtype, tuple(block.shape), None, ranges, first, last, end - begin)
 
 
+def reached_directly(plans: Sequence[FilePlan], plain: Mapping[str, int]) -> dict[str, int]:
+    """Of the targets at these addresses, those that the library itself reads into past the page cache.
+
+    They lie as far behind a page as their bytes in the file. Of the others it would take the bytes from the cache,
+    unless they are read in blocks of ours. What is small, or not in one piece, is left to it.
+    """
+    large = {
+        wanted.name: wanted.begin
+        for plan in plans
+        for wanted in plan.wanted
+        if len(wanted.ranges) == 1 and wanted.nbytes > SMALL_BYTES
+    }
+    return {name: at for name, at in plain.items() if (at - large.get(name, at)) % PAGE_BYTES == 0}
+
+
 class Filled:
     """What has arrived so far, and what it has cost; ``copied_to`` are the targets that blocks were copied to."""
 
-    def __init__(self, bytes_wanted: int, on_progress: Progress | None) -> None:
-        self.stats = ReadStats(bytes_wanted=bytes_wanted)
+    def __init__(self, bytes_wanted: int, on_progress: Progress | None, decisions: tuple[str, ...] = ()) -> None:
+        self.stats = ReadStats(bytes_wanted=bytes_wanted, decisions=decisions)
         self.copied_to: set[str] = set()
         self._on_progress = on_progress
 
@@ -75,9 +91,9 @@ class Filled:
         if delivery.block is not None:
             self.copied_to.add(delivery.load.wanted.name)
             delivery.block.copy_(read)
-        self.stats = ReadStats(
+        self.stats = replace(
+            self.stats,
             tensors=self.stats.tensors + delivery.completes,
-            bytes_wanted=self.stats.bytes_wanted,
             bytes_read=self.stats.bytes_read + delivery.load.wanted.nbytes,
         )
         if self._on_progress is not None:

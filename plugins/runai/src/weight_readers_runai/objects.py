@@ -120,6 +120,7 @@ class StoredObjects:
     """The native client of S3 takes some 170 MiB besides."""
     congruent = False
     gap = 0
+    decisions: tuple[str, ...] = ()
 
     def __init__(self, store: Store, states: Mapping[str, ObjectState], options: Options) -> None:
         self._store = store
@@ -137,9 +138,9 @@ class StoredObjects:
             streamer.use_credentials(credentials)
         return streamer
 
-    def failure(self, code: int | None, words: str, path: str, tensor: str) -> CheckpointError:
+    def failure(self, code: int | None, words: str, path: str, tensor: str, offset: int) -> CheckpointError:
         uri = _uri(path)
-        error = self._silence(uri) if code is None else self._failure(code, words, uri)
+        error = self._silence(uri) if code is None else self._failure(code, words, uri, offset)
         error.tensor = tensor
         return error
 
@@ -147,27 +148,28 @@ class StoredObjects:
         settings, timeout = self._store.settings, self._options.timeout
         return refusals.silent(uri, settings, timeout, behind_another=leaving.is_ending())
 
-    def _failure(self, code: int, words: str, uri: Uri) -> CheckpointError:
+    def _failure(self, code: int, words: str, uri: Uri, offset: int) -> CheckpointError:
         """What is wrong, in the words of the store: the library has one for everything."""
         settings = self._store.settings
+        store = type(self._store)(settings, _DIAGNOSIS_SECONDS)
         try:
-            within(_DIAGNOSIS_SECONDS, lambda: self._ask_again(uri))
-        except TimeoutError:
-            return refusals.native(uri, f"{words}; asked again, the store did not answer soon", settings)
+            store.connect(uri)
+            within(_DIAGNOSIS_SECONDS, lambda: self._ask_again(store, uri, offset))
         except CheckpointError as error:
             return error
+        except TimeoutError:
+            words = f"{words or 'the end of a range is missing'}; asked again, the store did not answer soon"
         if code in (SHORT, _FEWER_BYTES):
             return refusals.short(uri, words, settings)
         return refusals.native(uri, words, settings)
 
-    def _ask_again(self, uri: Uri) -> None:
-        """Raise what the store says of the object now."""
-        store = type(self._store)(self._store.settings, _DIAGNOSIS_SECONDS)
+    def _ask_again(self, store: Store, uri: Uri, offset: int) -> None:
+        """Raise what the store says now of the object, and of the bytes at ``offset``."""
         now, known = store.state(uri), self._states.get(str(uri))
         if known is not None:
             known.require(now, uri)
-        if now.nbytes:
-            store.read(uri, 0, min(FIRST_BYTES, now.nbytes))
+        if offset < now.nbytes:
+            store.read(uri, offset, min(FIRST_BYTES, now.nbytes - offset))
         store.require_here(uri)
 
     def check(self, plan: FilePlan, tensor: str, *, last: bool) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 from weight_readers import Feature, Order, ReaderInfo
 from weight_readers_files import FilePlan
 from weight_readers_runai.plugin import NAME, STORE_OPTIONS
+from weight_readers_runai.settings import checked_endpoint
 
 MIB = 1 << 20
 DIRECT_IO = ("auto", "on", "off")
@@ -19,6 +20,7 @@ ORDERS = ("file-offset", "completion")
 DEFAULT_MEMORY_LIMIT = 128 * MIB
 """Enough to keep 16 requests of 8 MiB under way."""
 DEFAULT_CONCURRENCY = 8
+MAX_CONCURRENCY = 1024
 _CONCURRENCY = "RUNAI_STREAMER_CONCURRENCY"
 
 
@@ -40,7 +42,7 @@ class Options:
 
     def __post_init__(self) -> None:
         _whole("memory_limit", self.memory_limit, 1, 1 << 50, "bytes")
-        _whole("concurrency", self.concurrency, 1, 1024, "threads")
+        _whole("concurrency", self.concurrency, 1, MAX_CONCURRENCY, "threads")
         _one_of("order", self.order, ORDERS)
         _one_of("direct_io", self.direct_io, DIRECT_IO)
         _seconds("timeout", self.timeout)
@@ -48,6 +50,7 @@ class Options:
             _or_none(name, getattr(self, name), str, "a text that is not empty")
         for name in ("path_style", "unsigned"):
             _or_none(name, getattr(self, name), bool, "True or False")
+        checked_endpoint(self.endpoint, _subject("endpoint"))
 
     def declared(self, info: ReaderInfo) -> ReaderInfo:
         """``info`` as it is with these options."""
@@ -55,10 +58,17 @@ class Options:
         return replace(info, order=Order(self.order), features=features)
 
     def threads(self) -> dict[str, str]:
-        """The variable of the native library for its threads; one that the user set is left alone."""
-        if self.concurrency is None and _CONCURRENCY in os.environ:
-            return {}
-        return {_CONCURRENCY: str(self.concurrency or DEFAULT_CONCURRENCY)}
+        """The variable of the native library for its threads, with the value that the user gave it where there is one.
+
+        Raises ValueError, naming the variable, where that is none.
+        """
+        given = os.environ.get(_CONCURRENCY, "")
+        if self.concurrency is not None or not given:
+            return {_CONCURRENCY: str(self.concurrency or DEFAULT_CONCURRENCY)}
+        if not given.isdecimal() or not 1 <= int(given) <= MAX_CONCURRENCY:
+            what = f"a whole number of threads from 1 to {MAX_CONCURRENCY}"
+            raise ValueError(f"the variable {_CONCURRENCY} must be {what}, not {given!r}")
+        return {_CONCURRENCY: given}
 
     def store(self) -> dict[str, Any]:
         """The options of object storage, None for those that were not given."""

@@ -26,7 +26,7 @@ from weight_readers_files.targets import checked_plans
 from weight_readers_runai import checksums
 from weight_readers_runai.fetching import fetch
 from weight_readers_runai.files import LocalFiles
-from weight_readers_runai.into import Filled, read_into
+from weight_readers_runai.into import Filled, reached_directly, read_into
 from weight_readers_runai.objects import KnownObjects, ObjectHeaders, StoredObjects
 from weight_readers_runai.options import Options
 from weight_readers_runai.plugin import declared
@@ -137,17 +137,26 @@ class StreamerReader:
         plans, plain = checked_plans(
             targets, known.meta, lambda: plan(known.meta, states, targets.__contains__, slices or {})
         )
-        filled = Filled(_bytes_wanted(plans), on_progress)
-        if plans:
-            source = self._source(known, plans)
-            limit = self._options.memory_limit or source.window
-            read_into(source, plans, targets, plain, filled, limit=limit, timeout=self._options.timeout)
+        if not plans:
+            return ReadStats()
+        source = self._source(known, plans, into_targets=True)
+        if source.congruent:
+            plain = reached_directly(plans, plain)
+        filled = Filled(_bytes_wanted(plans), on_progress, source.decisions)
+        limit = self._options.memory_limit or source.window
+        read_into(source, plans, targets, plain, filled, limit=limit, timeout=self._options.timeout)
         return filled.stats
 
-    def _source(self, known: KnownHeaders[CheckpointMeta] | KnownObjects, plans: Sequence[FilePlan]) -> Source:
+    def _source(
+        self,
+        known: KnownHeaders[CheckpointMeta] | KnownObjects,
+        plans: Sequence[FilePlan],
+        *,
+        into_targets: bool = False,
+    ) -> Source:
         if isinstance(known, KnownObjects):
             return StoredObjects(known.store, known.states, self._options)
-        return LocalFiles(plans, self._options)
+        return LocalFiles(plans, self._options, into_targets=into_targets)
 
     # --- object stores ------------------------------------------------------------------------------------
 
@@ -227,7 +236,7 @@ class StreamerReader:
         if not loads:
             return
         left = Counter(load.plan.path for load in loads)
-        stats = ReadStats(bytes_wanted=_bytes_wanted(plans))
+        stats = ReadStats(bytes_wanted=_bytes_wanted(plans), decisions=source.decisions)
         streamer = opened(source, plans)
         limit = self._options.limit(plans, source.window)
         in_order = self._options.order == "file-offset"

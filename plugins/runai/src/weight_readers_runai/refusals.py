@@ -144,6 +144,12 @@ def native(uri: Uri, words: str, settings: StoreSettings) -> UnreadableFileError
     return _unreadable("streaming the object failed", uri, settings, found=words, fix=NATIVE_LOG)
 
 
+def no_client(uri: Uri, settings: StoreSettings, seconds: float) -> UnreadableFileError:
+    """Before any request: what takes so long is whoever gives the credentials, or this machine."""
+    what = f"the client of the store could not be made within {seconds:g} seconds"
+    return _unreadable(what, uri, settings, fix=f"Is the service there that gives the credentials? {settings.ways[0]}")
+
+
 def silent(uri: Uri, settings: StoreSettings, timeout: float, *, behind_another: bool) -> UnreadableFileError:
     """``behind_another``: an earlier session of this process still waits, and the library serves them in turn."""
     what = f"no answer for {timeout:g} seconds while streaming"

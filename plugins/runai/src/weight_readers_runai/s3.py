@@ -9,6 +9,7 @@ from typing import Any
 
 from weight_readers import CheckpointError
 from weight_readers_runai import refusals
+from weight_readers_runai.s3_clients import s3_client
 from weight_readers_runai.s3_settings import S3Settings
 from weight_readers_runai.store import Name, ObjectState, Store
 from weight_readers_runai.uris import Uri
@@ -87,7 +88,7 @@ class S3Store(Store):
     def _require_range(self, uri: Uri, answer: dict[str, Any], offset: int, length: int) -> int | None:
         """The size of the object, None where the answer does not tell.
 
-        Raises CheckpointError for another range than the one asked for.
+        Raises CheckpointError for another range than the one asked for, or less of it than the answer claims.
         """
         status = answer["ResponseMetadata"]["HTTPStatusCode"]
         span = str(answer.get("ContentRange", ""))
@@ -99,23 +100,12 @@ class S3Store(Store):
             expected = f"HTTP 206 bytes {offset}-{offset + length - 1}"
             found = f"HTTP {status} {span or answer.get('ContentType', '')}".strip()
             raise refusals.range_refused(uri, expected=expected, found=found, settings=self.settings)
+        if (sent := answer.get("ContentLength", length)) < length:
+            raise refusals.short(uri, f"{sent} bytes in an answer of {length}", self.settings)
         return int(total)
 
     def _make(self) -> Any:
-        import boto3
-        import botocore.config
-        import botocore.session
-
-        each = self._each_attempt()
-        config = botocore.config.Config(
-            connect_timeout=min(each, 5.0),
-            read_timeout=each,
-            retries={"total_max_attempts": self._attempts, "mode": "standard"},
-            s3={"addressing_style": "path" if self.settings.path_style else "auto"},
-            signature_version=botocore.UNSIGNED if self.settings.unsigned else None,
-        )
-        session = boto3.Session(profile_name=self.settings.profile, region_name=self.settings.region)
-        return session.client("s3", endpoint_url=self.settings.endpoint, config=config)
+        return s3_client(self.settings, attempts=self._attempts, seconds=self._each_attempt())
 
 
 def _whatever_comes(body: Any, length: int) -> bytes:

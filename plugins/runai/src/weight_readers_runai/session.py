@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -20,10 +21,11 @@ class Source(Protocol):
     gap: int
     congruent: bool
     window: int
+    decisions: tuple[str, ...]
 
     def open(self) -> Streamer: ...
 
-    def failure(self, code: int | None, words: str, path: str, tensor: str) -> CheckpointError: ...
+    def failure(self, code: int | None, words: str, path: str, tensor: str, offset: int) -> CheckpointError: ...
 
     def check(self, plan: FilePlan, tensor: str, *, last: bool) -> None: ...
 
@@ -37,7 +39,11 @@ def opened(source: Source, plans: Sequence[FilePlan]) -> Streamer:
 
 
 def refused(plans: Sequence[FilePlan], error: StreamerError) -> UnreadableFileError:
-    return UnreadableFileError("the Run:ai Model Streamer refuses to read", path=plans[0].path, found=str(error))
+    """The library does not say which of its settings it refuses: those that the user made are named."""
+    given = sorted(name for name in os.environ if name.startswith("RUNAI_STREAMER_"))
+    fix = f"It reads these variables, which are set: {', '.join(given)}; try without" if given else None
+    what = "the Run:ai Model Streamer refuses to read"
+    return UnreadableFileError(what, path=plans[0].path, found=str(error), fix=fix)
 
 
 def window_of(
@@ -45,9 +51,9 @@ def window_of(
 ) -> Window:
     """The window through which ``loads`` arrive, read as ``source`` wants it."""
 
-    def failure(code: int | None, path: str, tensor: str) -> CheckpointError:
+    def failure(code: int | None, path: str, tensor: str, offset: int) -> CheckpointError:
         words = "" if code is None or code < 0 else streamer.words(code)
-        return source.failure(code, words, path, tensor)
+        return source.failure(code, words, path, tensor, offset)
 
     return Window(
         streamer,

@@ -65,9 +65,15 @@ def first(
 
 
 def checked_endpoint(endpoint: str | None, origin: str) -> str | None:
-    """Without a trailing slash. Raises ValueError naming option or variable for what is no http URL."""
+    """Without a trailing slash.
+
+    Raises ValueError naming option or variable for what is no http URL, and for one with a user and a password: an
+    endpoint is shown.
+    """
     if endpoint is None:
         return None
+    if "@" in endpoint:
+        raise ValueError(f"the endpoint ({origin}) must not hold a user or a password: it is shown. Give keys apart")
     parts = urlsplit(endpoint)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise ValueError(f"endpoint {endpoint!r} ({origin}) must be a URL that begins with http:// or https://")

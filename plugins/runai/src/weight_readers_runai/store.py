@@ -22,6 +22,8 @@ BLOCK_BYTES = 8 << 20
 ATTEMPTS = 4
 """Three failures of a busy store are gone through. One attempt where the timeout is too short for more."""
 BACKOFF_SECONDS = 8.0
+CLIENT_SECONDS = 60.0
+"""To make a client: its code is imported, which takes seconds on a busy machine, and services give credentials."""
 MAX_LISTED = 100_000
 """Names of one folder; a bucket may hold any number."""
 
@@ -143,7 +145,18 @@ class Store(ABC):
                 self._made = self._make()
             return self._made
 
+    def connect(self, uri: Uri) -> None:
+        """Make the client, which no request's time is taken for. Raises CheckpointError where it cannot be made."""
+        try:
+            within(CLIENT_SECONDS, self._client)
+        except TimeoutError:
+            raise refusals.no_client(uri, self.settings, CLIENT_SECONDS) from None
+        except Exception as error:
+            raise refusals.of_request(error, uri, self.settings, CLIENT_SECONDS) from error
+
     def _ask(self, uri: Uri, call: Callable[[], _T]) -> _T:
+        if self._made is None:
+            self.connect(uri)
         try:
             return within(self._timeout, call)
         except CheckpointError:

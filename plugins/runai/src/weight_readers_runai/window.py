@@ -19,10 +19,11 @@ from weight_readers_runai.streamer import OK, Streamer, Target
 SHORT = -1
 """In place of a code of the library: it said that all is well, and bytes are missing."""
 
-Failure = Callable[[int | None, str, str], Exception]
-"""The error for a code (None: no answer in time), the path and the name of the first tensor that met with it."""
+Failure = Callable[[int | None, str, str, int], Exception]
+"""The error for a code (None: no answer in time), the path, the first tensor that met with it, the offset it met it at.
+"""
 
-_PAGE = 4096
+PAGE_BYTES = 4096
 
 
 class Arriving:
@@ -48,7 +49,7 @@ class Arriving:
         nbytes, begin = self.wanted.nbytes, self.wanted.begin
         shifted = congruent and nbytes > SMALL_BYTES and len(self.wanted.ranges) == 1 and self.wanted.is_aligned
         try:
-            self.memory = fresh_at(begin % _PAGE, nbytes) if shifted else fresh((nbytes,), torch.uint8)
+            self.memory = fresh_at(begin % PAGE_BYTES, nbytes) if shifted else fresh((nbytes,), torch.uint8)
         except MemoryError as error:
             where = f"tensor {self.wanted.name!r} of {self.plan.path}"
             raise MemoryError(f"no {nbytes} bytes of memory for {where}") from error
@@ -210,7 +211,7 @@ class Window:
 
     def _failed(self, code: int | None, part: _Part) -> Exception:
         tensor = self._tensors[part.block.pieces[0].load]
-        return self._failure(code, tensor.plan.path, tensor.wanted.name)
+        return self._failure(code, tensor.plan.path, tensor.wanted.name, part.block.offset)
 
     def _is_confirmed(self, part: _Part) -> bool:
         """Whether the part arrived whole. Where that cannot be told yet, its end is read again."""
