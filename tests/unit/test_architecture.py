@@ -45,6 +45,7 @@ IMPORTED_LATE = {
     ("plugins/runai", "awscrt"),
     ("plugins/runai", "boto3"),
     ("plugins/runai", "botocore"),
+    ("plugins/runai", "google"),
 }
 
 
