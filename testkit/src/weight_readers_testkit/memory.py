@@ -24,7 +24,6 @@ class MemoryTests(Subject):
     def test_every_tensor_stays_as_it_was_when_all_are_kept(self, tmp_path: Path) -> None:
         shards = self.shards(tmp_path, 3, tensors=40)
         kept = list(self.make().iter_weights(shards))
-        gc.collect()
         right = {name: each for number in (1, 2, 3) for name, each in self.shard(number, 40).items()}
         assert expected(right) == contents(kept)
 

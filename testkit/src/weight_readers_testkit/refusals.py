@@ -77,8 +77,8 @@ class RefusalTests(Subject):
         assert isinstance(caught.value.problems[0], LfsPointerError)
 
     def test_a_file_that_was_mended_or_replaced_is_read_anew(self, tmp_path: Path) -> None:
-        reader, path = self.make(), tmp_path / f"model{self._suffix()}"
-        path.write_bytes(POINTER)
+        reader, path = self.make(), str(tmp_path / f"model{self._suffix()}")
+        Path(path).write_bytes(POINTER)
         with pytest.raises(CheckpointError):
             reader.read_meta([path])
         for name in ("first", "second"):
@@ -125,7 +125,7 @@ class RefusalTests(Subject):
         (shard,) = self.shards(tmp_path, 1)
         link = tmp_path / f"other{self._suffix()}"
         link.symlink_to(shard)
-        for again in (shard, link):
+        for again in (shard, str(link)):
             for enter in _entrances(self.make()):
                 with pytest.raises(CheckpointError):
                     enter([shard, again])
