@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 WHEELHOUSE := build/wheelhouse
-DISTRIBUTIONS := core formats/files formats/safetensors plugins/mmap plugins/threaded plugins/runai plugins/gguf plugins/pt loader
+DISTRIBUTIONS := core formats/files formats/safetensors plugins/mmap plugins/threaded plugins/runai plugins/gguf plugins/pt loader testkit
 # pip before 23.3 resolves the extras of the first requirement only, so core[all] leads.
 EDITABLE := -e "./core[all]" $(foreach d,$(filter-out core,$(DISTRIBUTIONS)),-e ./$(d))
 SOURCES := $(foreach d,$(DISTRIBUTIONS),$(d)/src)

@@ -55,12 +55,6 @@ def reader(choice: Choice) -> WeightReader:
     return choice.make()
 
 
-@pytest.fixture
-def modes(info: ReaderInfo) -> list[dict[str, Any]]:
-    """The options of each mode of a reader, for tests that need one slow process for all of them."""
-    return [choice.options for choice in choices_of(info)]
-
-
 @pytest.fixture(params=installed(), ids=lambda info: info.name)
 def info(request: pytest.FixtureRequest) -> ReaderInfo:
     """What a reader declares before it is made."""

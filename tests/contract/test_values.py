@@ -3,18 +3,15 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from safetensors import safe_open
 from support.files import entry, floats, write_safetensors, write_tensors
-from support.tensors import BITS, bits, contents, noise, tensor, write_shards
+from support.tensors import BITS, contents, noise, tensor
 
 from weight_readers import Order, UnsupportedDtypeError, WeightReader
-from weight_readers.reader import ReadStats
 from weight_readers_safetensors import DTYPES
 
 NAMES = [
@@ -94,26 +91,6 @@ def test_a_tensor_without_elements_may_be_named_after_the_one_that_shares_its_of
     assert {name: t.tolist() for name, t in reader.iter_weights([path])} == {"a": [1, 2], "z": [], "b": [3, 4]}
 
 
-def test_a_file_without_tensors_yields_nothing(reader: WeightReader, tmp_path: Path) -> None:
-    path = write_safetensors(tmp_path / "m.safetensors", {})
-    assert list(reader.iter_weights([path])) == []
-
-
-def test_names_are_any_text(reader: WeightReader, tmp_path: Path) -> None:
-    path = write_tensors(tmp_path / "m.safetensors", {name: tensor("U8", 3, seed=name) for name in NAMES})
-    got = contents(reader.iter_weights([path]))
-    assert list(got) == NAMES
-    assert library(path) == got
-
-
-def test_three_thousand_tensors(reader: WeightReader, tmp_path: Path) -> None:
-    written = {f"layer.{i}": tensor("U8", i % 7, seed=i) for i in range(3000)}
-    path = write_tensors(tmp_path / "m.safetensors", written)
-    assert {name: data for name, (_, _, data) in written.items()} == {
-        n: bits(t) for n, t in reader.iter_weights([path])
-    }
-
-
 def test_keys_in_another_order_than_their_offsets_come_by_offset(reader: WeightReader, tmp_path: Path) -> None:
     header = {"c": entry("U8", [1], 2, 3), "a": entry("U8", [1], 0, 1), "b": entry("U8", [1], 1, 2)}
     path = write_safetensors(tmp_path / "m.safetensors", header, b"\1\2\3")
@@ -122,42 +99,3 @@ def test_keys_in_another_order_than_their_offsets_come_by_offset(reader: WeightR
     assert got == {"a": 1, "b": 2, "c": 3}
     if reader.info.order in expected:
         assert expected[reader.info.order] == "".join(got)
-
-
-@pytest.mark.parametrize("seed", range(3))
-def test_shards_come_in_natural_order_whatever_order_they_are_given_in(
-    reader: WeightReader, tmp_path: Path, seed: int
-) -> None:
-    shards = write_shards(tmp_path, 11)
-    random.Random(seed).shuffle(shards)
-    expected = [f"s{shard}.t{number}" for shard in range(1, 12) for number in range(2)]
-    got = [name for name, _ in reader.iter_weights(shards)]
-    assert expected == list(reader.read_meta(shards))
-    assert expected == (sorted(got, key=expected.index) if reader.info.order is Order.COMPLETION else got)
-
-
-def test_another_device_is_reached(reader: WeightReader, tmp_path: Path) -> None:
-    path = write_tensors(tmp_path / "m.safetensors", {"a": tensor("BF16", 2, 3), "e": ("F32", [0], b"")})
-    got = {name: (t.device.type, t.dtype, tuple(t.shape)) for name, t in reader.iter_weights([path], device="meta")}
-    assert {"a": ("meta", torch.bfloat16, (2, 3)), "e": ("meta", torch.float32, (0,))} == got
-
-
-def test_a_device_that_does_not_exist_is_refused(reader: WeightReader, tmp_path: Path) -> None:
-    path = write_tensors(tmp_path / "m.safetensors", {"a": tensor("U8", 1)})
-    with pytest.raises(RuntimeError, match="warp"):
-        next(iter(reader.iter_weights([path], device="warp")))
-
-
-def test_progress_adds_up_and_ends_at_the_bytes_wanted(reader: WeightReader, tmp_path: Path) -> None:
-    shards = write_shards(tmp_path, 3)
-    calls: list[ReadStats] = []
-    names = [name for name, _ in reader.iter_weights(shards, on_progress=calls.append)]
-    assert {6 * 60} == {each.bytes_wanted for each in calls}
-    assert sorted(each.bytes_read for each in calls) == [each.bytes_read for each in calls]
-    assert (len(names), 6 * 60) == (calls[-1].tensors, calls[-1].bytes_read)
-
-
-def test_progress_of_a_filter_counts_what_is_wanted(reader: WeightReader, tmp_path: Path) -> None:
-    calls: list[ReadStats] = []
-    list(reader.iter_weights(write_shards(tmp_path, 3), key_filter=lambda n: n == "s2.t1", on_progress=calls.append))
-    assert [(each.tensors, each.bytes_wanted, each.bytes_read) for each in calls][-1:] == [(1, 60, 60)]

@@ -27,7 +27,11 @@ for folder in our_distributions():
     project = tomllib.loads((folder / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     PROJECTS[project["name"]] = project
 CORE = PROJECTS["weight-readers"]
-PLUGINS = {name: p["entry-points"]["weight_readers"] for name, p in PROJECTS.items() if "entry-points" in p}
+PLUGINS = {
+    name: p["entry-points"]["weight_readers"]
+    for name, p in PROJECTS.items()
+    if "weight_readers" in p.get("entry-points", {})
+}
 
 FALLBACK = PLUGIN.format(name="acme").replace("lifetime=", "fallback=True, lifetime=")
 """A third party's fallback for safetensors files."""
@@ -57,9 +61,9 @@ def test_versions_move_in_lockstep() -> None:
     assert {project["version"] for project in PROJECTS.values()} == {CORE["version"]}
 
 
-def test_the_extra_all_brings_every_plugin_and_the_loader() -> None:
+def test_the_extra_all_brings_every_plugin_and_the_loader_and_no_test_tools() -> None:
     pinned = {line.partition("=")[0] for line in CORE["optional-dependencies"]["all"]}
-    assert pinned == {*PLUGINS, "weight-readers-loader"} | ({"weight-readers-testkit"} & pinned)
+    assert pinned == {*PLUGINS, "weight-readers-loader"}
 
 
 @pytest.mark.parametrize("distribution", PLUGINS)

@@ -31,6 +31,7 @@ ALLOWED = {
     "plugins/gguf": {CORE, FILES},
     "plugins/pt": {CORE, FILES},
     "loader": {CORE},
+    "testkit": {CORE},
 }
 # Import names that differ from the name on the index, and backends whose absence is the plugin's own business.
 DISTRIBUTION_OF = {"importlib_metadata": "importlib-metadata"}

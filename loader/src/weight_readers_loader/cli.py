@@ -205,6 +205,23 @@ def doctor(as_json: bool) -> None:
     sys.exit(0 if ok else 1)
 
 
+@cli.command("new-plugin")
+@click.argument("name")
+@click.option("--folder", metavar="DEST", help="Where to; default: NAME-reader in this folder. Must not exist.")
+@options.as_json
+@output.reports_errors
+def new_plugin(name: str, folder: str | None, as_json: bool) -> None:
+    """Write a reader plugin called NAME: a small format of its own, and the contract's tests, which pass as written."""
+    from weight_readers_loader.commands import new_plugin as command
+
+    written = command.write(name, folder)
+    if as_json:
+        output.as_json(True, {"written": [str(path) for path in written]})
+        return
+    for line in command.lines(written):
+        output.text(line)
+
+
 def _layout(
     reference: str,
     given: Mapping[str, Any],

@@ -42,7 +42,9 @@ class MappingOptions:
             )
 
     def declared(self, info: ReaderInfo) -> ReaderInfo:
-        """``info`` as it is with these options: they change what is yielded."""
+        """``info`` as it is with these options: they change what is yielded, and who reads it."""
+        if self.prefetch:
+            info = replace(info, features=info.features | {Feature.CONCURRENT})
         if self.copy:
             features = info.features - {Feature.FILE_MAPPING}
             return replace(info, lifetime=Lifetime.OWNED, writes=Writes.OWN, features=features)

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reading into the caller's tensors: what is refused before any byte is written, and what is written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Protocol, cast
+
+import pytest
+import torch
+
+from weight_readers import (
+    CheckpointError,
+    Feature,
+    ReadsInto,
+    ReadStats,
+    TargetMismatchError,
+    TensorSlice,
+    WeightReader,
+)
+from weight_readers_testkit.subject import EVERYDAY, Subject
+from weight_readers_testkit.tensors import Stored, bits, blank, noise, stored
+
+
+class _Reads(WeightReader, ReadsInto, Protocol):
+    """A reader that reads into targets."""
+
+
+class IntoTests(Subject):
+    def _reader(self) -> _Reads:
+        return cast(_Reads, self.need(Feature.READ_INTO))
+
+    def _pair(self, folder: Path) -> tuple[str, dict[str, Stored]]:
+        tensors = {name: stored(EVERYDAY, 4, 6, seed=name) for name in "ab"}
+        return self.file(folder, tensors), tensors
+
+    def test_targets_of_every_dtype_hold_every_byte(self, tmp_path: Path) -> None:
+        reader = self._reader()
+        tensors = {dtype: stored(dtype, 4, 6, seed=dtype) for dtype in self.held()}
+        tensors |= {"scalar": stored(EVERYDAY)} if self.scalars else {}
+        tensors |= {"empty": Stored(EVERYDAY, (3, 0), b"")} if self.empty else {}
+        tensors["large"] = Stored(EVERYDAY, (9 << 18, 1), noise(9 << 20))
+        targets = {name: blank(each) for name, each in tensors.items()}
+        reader.read_into([self.file(tmp_path, tensors)], targets)
+        assert {name: each.data for name, each in tensors.items()} == {name: bits(t) for name, t in targets.items()}
+
+    def test_what_was_read_into_targets_is_counted(self, tmp_path: Path) -> None:
+        reader = self._reader()
+        path, tensors = self._pair(tmp_path)
+        calls: list[ReadStats] = []
+        stats = reader.read_into([path], {n: blank(t) for n, t in tensors.items()}, on_progress=calls.append)
+        assert ReadStats(tensors=2, bytes_wanted=192, bytes_read=192) == stats == calls[-1]
+        assert sorted(each.bytes_read for each in calls) == [each.bytes_read for each in calls]
+
+    def test_targets_that_do_not_fit_are_refused_before_any_write(self, tmp_path: Path) -> None:
+        reader = self._reader()
+        path, _ = self._pair(tmp_path)
+        for wrong in ({"b": torch.zeros(6, 4)}, {"b": torch.zeros(4, 6, dtype=torch.float64)}, {"x": torch.zeros(1)}):
+            target = torch.zeros(4, 6)
+            with pytest.raises(TargetMismatchError):
+                reader.read_into([path], {"a": target, **wrong})
+            assert int(target.count_nonzero()) == 0
+
+    def test_what_has_no_memory_of_its_own_is_refused(self, tmp_path: Path) -> None:
+        reader = self._reader()
+        path, _ = self._pair(tmp_path)
+        wrong: list[Any] = [None, [0.0] * 24, torch.empty(4, 6, device="meta"), torch.zeros(4, 1).expand(4, 6)]
+        for target in wrong:
+            with pytest.raises(TypeError):
+                reader.read_into([path], {"a": target})
+
+    def test_two_targets_in_one_memory_are_refused(self, tmp_path: Path) -> None:
+        reader = self._reader()
+        path, _ = self._pair(tmp_path)
+        tied, base = torch.zeros(4, 6), torch.zeros(40)
+        pairs: list[Mapping[str, torch.Tensor]] = [
+            {"a": tied, "b": tied.detach()},
+            {"a": base[:24].view(4, 6), "b": base[10:34].view(4, 6)},
+        ]
+        for targets in pairs:
+            with pytest.raises(TargetMismatchError):
+                reader.read_into([path], targets)
+
+    def test_strided_targets_are_filled_and_nothing_beside_them(self, tmp_path: Path) -> None:
+        reader = self._reader()
+        path, tensors = self._pair(tmp_path)
+        memory, turned = torch.zeros(4, 10), torch.zeros(6, 4)
+        reader.read_into([path], {"a": memory[:, 2:8], "b": turned.t()})
+        assert (tensors["a"].data, tensors["b"].data) == (bits(memory[:, 2:8]), bits(turned.t()))
+        assert int(memory[:, :2].count_nonzero() + memory[:, 8:].count_nonzero()) == 0
+
+    def test_slices_fill_their_targets(self, tmp_path: Path) -> None:
+        reader = self._reader()
+        path, tensors = self._pair(tmp_path)
+        whole = torch.frombuffer(bytearray(tensors["a"].data), dtype=torch.float32).view(4, 6)
+        for part, right in (
+            (TensorSlice(dim=0, start=1, stop=3), whole[1:3]),
+            (TensorSlice(dim=1, stop=2), whole[:, :2]),
+        ):
+            target = torch.zeros(right.shape)
+            reader.read_into([path], {"a": target}, slices={"a": part})
+            assert bits(right) == bits(target)
+
+    def test_only_the_named_targets_are_filled(self, tmp_path: Path) -> None:
+        reader, shards = self._reader(), self.shards(tmp_path, 3)
+        targets = {name: torch.zeros(3, 5) for name in ("s3.t1", "s1.t0")}
+        assert reader.read_into(shards, targets).tensors == 2
+        right = {**self.shard(1), **self.shard(3)}
+        assert {name: right[name].data for name in targets} == {name: bits(t) for name, t in targets.items()}
+
+    def test_a_damaged_file_is_an_error_before_anything_is_written(self, tmp_path: Path) -> None:
+        reader, shards = self._reader(), self.shards(tmp_path, 2)
+        data = Path(shards[1]).read_bytes()
+        Path(shards[1]).write_bytes(data[: len(data) // 2])
+        target = torch.zeros(3, 5)
+        with pytest.raises(CheckpointError):
+            reader.read_into(shards, {"s1.t0": target})
+        assert int(target.count_nonzero()) == 0

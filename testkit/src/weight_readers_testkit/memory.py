@@ -1,0 +1,158 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whose memory a tensor is and how long, where it lies, and what a reader leaves behind."""
+
+from __future__ import annotations
+
+import gc
+import hashlib
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from weight_readers import Alignment, Feature, ReadStats, Writes
+from weight_readers_testkit import elsewhere as there
+from weight_readers_testkit.counters import bytes_touched, cached_bytes, mapped_bytes, nothing_left_open
+from weight_readers_testkit.subject import EVERYDAY, Subject
+from weight_readers_testkit.tensors import Stored, bits, contents, expected, noise, stored
+
+
+class MemoryTests(Subject):
+    def test_every_tensor_stays_as_it_was_when_all_are_kept(self, tmp_path: Path) -> None:
+        shards = self.shards(tmp_path, 3, tensors=40)
+        kept = list(self.make().iter_weights(shards))
+        right = {name: each for number in (1, 2, 3) for name, each in self.shard(number, 40).items()}
+        assert expected(right) == contents(kept)
+
+    def test_tensors_outlive_generator_reader_and_file_name(self, tmp_path: Path) -> None:
+        shards = self.shards(tmp_path, 2)
+        weights = self.make().iter_weights(shards)
+        kept = [next(weights)]
+        _close(weights)
+        del weights
+        for shard in shards:
+            Path(shard).unlink()
+        gc.collect()
+        assert [expected(self.shard(1))["s1.t0"]] == list(contents(kept).values())
+
+    def test_tensors_are_aligned_as_declared(self, tmp_path: Path) -> None:
+        reader = self.make()
+        if reader.info.alignment is not Alignment.NATURAL or "uint8" not in self.held():
+            pytest.skip("alignment is not promised, or nothing can lie unaligned")
+        tensors = {f"{n}.{name}": each for n in (1, 3) for name, each in _odd(n).items()}
+        kept = dict(reader.iter_weights([self.file(tmp_path, tensors)]))
+        assert [name for name, values in kept.items() if values.data_ptr() % values.dtype.itemsize] == []
+        assert expected(tensors) == contents(kept.items())
+
+    def test_a_write_reaches_neither_the_file_nor_another_tensor(self, tmp_path: Path) -> None:
+        reader = self.make()
+        if reader.info.writes is Writes.READ_ONLY:
+            pytest.skip("its tensors are read-only")
+        shards = self.shards(tmp_path, 2)
+        before = [_digest(shard) for shard in shards]
+        kept = dict(reader.iter_weights(shards))
+        right = {name: bits(values) for name, values in kept.items()}
+        kept["s1.t1"].view(torch.int32).fill_(7)
+        right["s1.t1"] = bits(torch.full((3, 5), 7, dtype=torch.int32))
+        assert right == {name: bits(values) for name, values in kept.items()}
+        assert before == [_digest(shard) for shard in shards]
+
+    def test_what_a_write_does_is_declared(self, tmp_path: Path, elsewhere: there.Elsewhere) -> None:
+        shards = self.shards(tmp_path, 1)
+        read_only = self.make().info.writes is Writes.READ_ONLY
+        assert (-signal.SIGSEGV if read_only else 0) == elsewhere.run(there.write_in_child, self.case(shards))
+
+    def test_views_of_the_file_are_yielded_where_declared_and_nowhere_else(self, tmp_path: Path) -> None:
+        reader = self.make()
+        path, _ = self.bulky(tmp_path)
+        kept = list(reader.iter_weights([path]))
+        mapped = mapped_bytes(path)
+        assert (Feature.FILE_MAPPING in reader.info.features) == (mapped >= self.bulk // 2), f"{mapped} bytes mapped"
+        assert len(kept) == 13
+
+    def test_memory_is_bounded(self, tmp_path: Path, elsewhere: there.Elsewhere) -> None:
+        self.need(Feature.BOUNDED_MEMORY)
+        path, _ = self.bulky(tmp_path)
+        options = self.options if self.bounded_options is None else self.bounded_options
+        peak = elsewhere.run(there.peak_of_own_memory, self.case([path])._replace(options=options))
+        assert peak <= self.memory_bound, f"{peak} bytes were held, of {self.bulk} read and not kept"
+
+    def test_direct_reads_leave_the_page_cache_alone(self, tmp_path: Path) -> None:
+        reader = self.need(Feature.DIRECT_IO)
+        path, _ = self.bulky(tmp_path)
+        reader.read_meta([path])
+        bytes_touched(path, lambda: contents(reader.iter_weights([path])))
+        assert cached_bytes(path) < self.bulk // 4
+
+    def test_tensors_arrive_on_each_device(self, tmp_path: Path) -> None:
+        reader = self.make()
+        shards = self.shards(tmp_path, 1)
+        devices = {"cpu", "meta"} | (reader.info.devices & set(_present()))
+        for device in sorted(devices):
+            got = {name: (t.device.type, tuple(t.shape)) for name, t in reader.iter_weights(shards, device=device)}
+            assert {"s1.t0": (device, (3, 5)), "s1.t1": (device, (3, 5))} == got
+
+    def test_a_device_that_does_not_exist_is_refused(self, tmp_path: Path) -> None:
+        with pytest.raises(RuntimeError, match="warp"):
+            next(iter(self.make().iter_weights(self.shards(tmp_path, 1), device="warp")))
+
+    def test_a_drained_reader_leaves_nothing_open_although_tensors_are_kept(self, tmp_path: Path) -> None:
+        shards, kept = self.shards(tmp_path, 4), []
+        reader = self.make()
+        reader.read_meta(shards)
+        with nothing_left_open():
+            kept += list(reader.iter_weights(shards))
+        assert len(kept) == 8
+
+    @pytest.mark.parametrize("how", ["closed", "dropped", "failed"])
+    def test_a_reader_that_is_stopped_leaves_nothing_open(self, tmp_path: Path, how: str) -> None:
+        shards = self.shards(tmp_path, 4)
+        for taken in (1, 3):
+            reader = self.make()
+            with nothing_left_open():
+                assert taken == _stop(reader.iter_weights, shards, how, taken)
+
+    def case(self, files: list[str]) -> there.Case:
+        return there.Case(self.reader_name, self.format(), self.options, files)
+
+
+def _odd(count: int) -> dict[str, Stored]:
+    """A tensor after an odd number of bytes."""
+    return {"odd": Stored("uint8", (count,), noise(count)), "x": stored(EVERYDAY, 4, seed=count)}
+
+
+def _present() -> list[str]:
+    """Devices of this machine other than the CPU."""
+    return ["cuda"] if torch.cuda.is_available() else []
+
+
+def _stop(iter_weights: Any, shards: list[str], how: str, taken: int) -> int:
+    """Take some tensors and stop in one of three ways; returns how many were taken."""
+    if how == "failed":
+        count = 0
+
+        def on_progress(stats: ReadStats) -> None:
+            nonlocal count
+            count = stats.tensors
+            if count == taken:
+                raise InterruptedError
+
+        with pytest.raises(InterruptedError):
+            list(iter_weights(shards, on_progress=on_progress))
+        return count
+    weights = iter(iter_weights(shards))
+    kept = [next(weights) for _ in range(taken)]
+    if how == "closed":
+        _close(weights)
+    return len(kept)
+
+
+def _close(weights: Iterator[Any]) -> None:
+    weights.close()  # type: ignore[attr-defined]
+
+
+def _digest(path: str) -> str:
+    return hashlib.sha256(Path(path).read_bytes()).hexdigest()

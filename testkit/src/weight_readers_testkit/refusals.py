@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files and arguments that are wrong: the same error from every entrance, before the first tensor."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from weight_readers import (
+    CheckpointError,
+    CheckpointProblems,
+    DuplicateTensorError,
+    FileChangedError,
+    LfsPointerError,
+    TruncatedFileError,
+    WeightReader,
+)
+from weight_readers_testkit.counters import nothing_left_open
+from weight_readers_testkit.faults import ANY_FORMAT, POINTER, Fault, cut
+from weight_readers_testkit.subject import EVERYDAY, Subject
+from weight_readers_testkit.tensors import contents, expected, stored
+
+
+class RefusalTests(Subject):
+    def pytest_generate_tests(self, metafunc: pytest.Metafunc) -> None:
+        if "fault" in metafunc.fixturenames:
+            faults = self.corpus()
+            metafunc.parametrize("fault", faults.values(), ids=list(faults))
+
+    def corpus(self) -> Mapping[str, Fault]:
+        """All files that the reader has to refuse."""
+        sound: Callable[[Path], object] = lambda path: self.write(path, self.shard(2))  # noqa: E731
+        return {
+            **ANY_FORMAT,
+            "one byte short": cut(sound, lambda size: size - 1, TruncatedFileError),
+            "cut in half": cut(sound, lambda size: size // 2, TruncatedFileError),
+            "seven bytes": cut(sound, lambda size: 7, TruncatedFileError),
+            **self.faults(),
+        }
+
+    def _broken(self, folder: Path, fault: Fault) -> list[str]:
+        """A sound shard, and a wrong one."""
+        first = self.file(folder, self.shard(1), "model-1")
+        second = Path(first.replace("model-1", "model-2"))
+        fault.make(second)
+        return [first, str(second)]
+
+    def test_a_broken_file_has_one_error_from_every_entrance_before_the_first_tensor(
+        self, tmp_path: Path, fault: Fault
+    ) -> None:
+        files, errors = self._broken(tmp_path, fault), []
+        reader = self.make()
+        with nothing_left_open():
+            for enter in _entrances(reader):
+                with pytest.raises(CheckpointError) as caught:
+                    enter(files)
+                errors.append((type(caught.value), str(caught.value)))
+        assert errors[0] == errors[1]
+        assert (issubclass(errors[0][0], fault.error), files[1] in errors[0][1]) == (True, True), errors[0]
+
+    def test_a_filter_does_not_hide_a_broken_file(self, tmp_path: Path) -> None:
+        files = self._broken(tmp_path, self.corpus()["cut in half"])
+        with pytest.raises((CheckpointError, TypeError, ValueError)):
+            list(self.make().iter_weights(files, key_filter=lambda name: name.startswith("s1")))
+
+    def test_all_broken_files_are_named_at_once(self, tmp_path: Path) -> None:
+        files = [str(tmp_path / f"model-{number}{self._suffix()}") for number in (1, 2)]
+        Path(files[0]).write_bytes(POINTER)
+        with pytest.raises(CheckpointProblems) as caught:
+            next(iter(self.make().iter_weights(files)))
+        assert files == [problem.path for problem in caught.value.problems]
+        assert isinstance(caught.value.problems[0], LfsPointerError)
+
+    def test_a_file_that_was_mended_or_replaced_is_read_anew(self, tmp_path: Path) -> None:
+        reader, path = self.make(), str(tmp_path / f"model{self._suffix()}")
+        Path(path).write_bytes(POINTER)
+        with pytest.raises(CheckpointError):
+            reader.read_meta([path])
+        for name in ("first", "second"):
+            tensors = {name: stored(EVERYDAY, 2, seed=name)}
+            self.write(tmp_path / "new", tensors)
+            (tmp_path / "new").replace(path)
+            assert expected(tensors) == contents(reader.iter_weights([path]))
+
+    def test_what_is_written_to_a_file_meanwhile_is_an_error_or_has_no_part_in_the_tensors(
+        self, tmp_path: Path
+    ) -> None:
+        shards = self.shards(tmp_path, 3)
+        weights = self.make().iter_weights(shards)
+        kept = [next(weights)]
+        with open(shards[0], "r+b") as file:
+            last = os.fstat(file.fileno()).st_size - 1
+            file.seek(last)
+            byte = file.read(1)
+            file.seek(last)
+            file.write(bytes([byte[0] ^ 255]))
+        right = expected({**self.shard(1), **self.shard(2), **self.shard(3)})
+        try:
+            assert right == contents([*kept, *weights])
+        except FileChangedError:
+            return
+
+    def test_paths_may_be_text_or_path_objects(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        shards, reader = self.shards(tmp_path, 2), self.make()
+        monkeypatch.chdir(tmp_path)
+        for spell in (str, Path, os.path.relpath):
+            files: list[Any] = [spell(shard) for shard in shards]
+            assert list(self.shard(1)) == list(contents(reader.iter_weights(files)))[:2]
+            assert [os.fspath(file) for file in files] == [file.path for file in reader.read_meta(files).files]
+
+    def test_what_is_no_list_of_files_is_refused(self, tmp_path: Path) -> None:
+        (shard,) = self.shards(tmp_path, 1)
+        wrong: list[tuple[type[Exception], Any]] = [(TypeError, shard), (TypeError, Path(shard)), (ValueError, [])]
+        for kind, files in wrong:
+            for enter in _entrances(self.make()):
+                with pytest.raises(kind):
+                    enter(files)
+
+    def test_the_same_file_twice_is_refused(self, tmp_path: Path) -> None:
+        (shard,) = self.shards(tmp_path, 1)
+        link = tmp_path / f"other{self._suffix()}"
+        link.symlink_to(shard)
+        for again in (shard, str(link)):
+            for enter in _entrances(self.make()):
+                with pytest.raises(CheckpointError):
+                    enter([shard, again])
+
+    def test_a_name_in_two_files_is_refused(self, tmp_path: Path) -> None:
+        files = [self.file(tmp_path, {"x": stored(EVERYDAY, n)}, f"model-{n}") for n in (1, 2)]
+        with pytest.raises(DuplicateTensorError) as caught:
+            next(iter(self.make().iter_weights(files)))
+        assert ("x", files[1]) == (caught.value.tensor, caught.value.path)
+
+    def test_errors_survive_the_way_to_another_process(self, tmp_path: Path) -> None:
+        files = self._broken(tmp_path, self.corpus()["one byte short"])
+        with pytest.raises(CheckpointError) as caught:
+            self.make().read_meta(files)
+        again = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - made on the line itself
+        assert (type(caught.value), str(caught.value)) == (type(again), str(again))
+
+
+def _entrances(reader: WeightReader) -> tuple[Callable[[Any], object], ...]:
+    return reader.read_meta, lambda files: next(iter(reader.iter_weights(files)))

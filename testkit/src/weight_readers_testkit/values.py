@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The right bytes under the right names, in the right order."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from weight_readers import CheckpointMeta, Feature, Order
+from weight_readers_testkit.counters import bytes_touched
+from weight_readers_testkit.subject import EVERYDAY, MIB, Subject
+from weight_readers_testkit.tensors import Stored, contents, expected, noise, stored
+
+
+class ValueTests(Subject):
+    def test_every_dtype_comes_out_bit_for_bit(self, tmp_path: Path) -> None:
+        shapes = ((2, 4), (3, 8, 2))
+        tensors = {
+            f"{dtype}.{number}": stored(dtype, *shape, seed=dtype)
+            for dtype in self.held()
+            for number, shape in enumerate(shapes)
+        }
+        assert expected(tensors) == contents(self.make().iter_weights([self.file(tmp_path, tensors)]))
+
+    def test_the_declared_dtypes_are_those_of_its_files(self) -> None:
+        assert EVERYDAY in self.dtypes
+        assert self.make().info.dtypes in (frozenset(), frozenset(self.dtypes))
+
+    def test_scalars_keep_their_shape(self, tmp_path: Path) -> None:
+        if not self.scalars:
+            pytest.skip("the format has no scalars")
+        tensors = {"before": stored(EVERYDAY, 2), "scalar": stored(EVERYDAY)}
+        assert expected(tensors) == contents(self.make().iter_weights([self.file(tmp_path, tensors)]))
+
+    def test_tensors_without_elements_stand_anywhere(self, tmp_path: Path) -> None:
+        if not self.empty:
+            pytest.skip("the format has no tensors without elements")
+        empty, full = Stored(EVERYDAY, (0, 3), b""), stored(EVERYDAY, 2)
+        tensors = {"first": empty, "a": full, "between": empty._replace(shape=(2, 0, 4)), "b": full, "last": empty}
+        assert expected(tensors) == contents(self.make().iter_weights([self.file(tmp_path, tensors)]))
+
+    def test_a_file_without_tensors_yields_nothing(self, tmp_path: Path) -> None:
+        if not self.no_tensors:
+            pytest.skip("the format has no files without tensors")
+        assert list(self.make().iter_weights([self.file(tmp_path, {})])) == []
+
+    def test_names_are_any_text_that_the_format_holds(self, tmp_path: Path) -> None:
+        tensors = {name: stored(EVERYDAY, 3, seed=name) for name in self.names}
+        assert expected(tensors) == contents(self.make().iter_weights([self.file(tmp_path, tensors)]))
+
+    def test_thousands_of_tensors_come_whole(self, tmp_path: Path) -> None:
+        tensors = {f"layer.{number}": stored(EVERYDAY, 1 + number % 3, seed=number) for number in range(self.many)}
+        assert expected(tensors) == contents(self.make().iter_weights([self.file(tmp_path, tensors)]))
+
+    def test_a_large_tensor_has_every_byte(self, tmp_path: Path) -> None:
+        count = 9 * MIB // 4 + 5  # past the chunk of 8 MiB that readers like, and no multiple of a page
+        large = {"before": stored(EVERYDAY, 3), "large": Stored(EVERYDAY, (count,), noise(4 * count))}
+        assert expected(large) == contents(self.make().iter_weights([self.file(tmp_path, large)]))
+
+    def test_blocks_come_packed_as_they_are_stored(self, tmp_path: Path) -> None:
+        reader = self.need(Feature.PACKED)
+        tensors = {f"{kind}.weight": _blocks(kind, *block) for kind, block in self.packed.items()}
+        assert tensors, f"{type(self).__name__}.packed names no type, and the reader declares packed"
+        path = self.file(tmp_path, tensors)
+        assert expected(tensors) == contents(reader.iter_weights([path]))
+        meta = reader.read_meta([path]).values()
+        assert [(kind, True) for kind in self.packed] == [(m.source_dtype, m.ggml_type is not None) for m in meta]
+
+    def test_the_order_is_the_declared_one(self, tmp_path: Path) -> None:
+        reader = self.make()
+        names = ["m", "z", "a", "k", "b"]
+        path = self.file(tmp_path, {name: stored(EVERYDAY, 2, seed=name) for name in names})
+        got = [name for name, _ in reader.iter_weights([path])]
+        assert names == (sorted(got, key=names.index) if reader.info.order is Order.COMPLETION else got)
+
+    def test_shards_come_in_natural_order_whatever_order_they_are_given_in(self, tmp_path: Path) -> None:
+        reader = self.make()
+        shards = self.shards(tmp_path, 11)
+        random.Random(0).shuffle(shards)
+        names = [name for number in range(1, 12) for name in self.shard(number)]
+        got = [name for name, _ in reader.iter_weights(shards)]
+        assert names == (sorted(got, key=names.index) if reader.info.order is Order.COMPLETION else got)
+        assert names == list(reader.read_meta(shards))
+
+    def test_the_meta_says_what_is_yielded(self, tmp_path: Path) -> None:
+        tensors = {dtype: stored(dtype, 2, 6, seed=dtype) for dtype in self.held()}
+        path = self.file(tmp_path, tensors)
+        meta = self.make().read_meta([path])
+        written = {name: (each.dtype, each.shape, len(each.data), path) for name, each in tensors.items()}
+        assert written == {n: (m.dtype, m.stored_shape, m.nbytes, m.file) for n, m in meta.items()}
+        assert [(path, Path(path).stat().st_size)] == [(file.path, file.nbytes) for file in meta.files]
+
+    def test_the_meta_is_cores_own_kind_of_mapping(self, tmp_path: Path) -> None:
+        meta = self.make().read_meta(self.shards(tmp_path, 1))
+        assert isinstance(meta, CheckpointMeta)
+        assert list(meta) == ["s1.t0", "s1.t1"]
+
+    def test_listing_the_tensors_reads_none_of_them(self, tmp_path: Path) -> None:
+        path, tensors = self.bulky(tmp_path)
+        reader = self.make()
+        touched = bytes_touched(path, lambda: reader.read_meta([path]))
+        assert touched < self.bulk // 4, f"{touched} bytes of {sum(len(t.data) for t in tensors.values())} were read"
+
+
+def _blocks(kind: str, elements: int, nbytes: int) -> Stored:
+    """Three rows of two blocks each. Noise would do as numbers never do: only the bytes are looked at."""
+    return Stored("uint8", (3, 2 * nbytes), noise(6 * nbytes, kind), packed=kind)
