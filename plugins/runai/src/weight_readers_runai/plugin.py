@@ -47,6 +47,7 @@ def declared() -> ReaderInfo:
         order=Order.FILE_OFFSET,
         alignment=Alignment.NATURAL,
         writes=Writes.OWN,
+        tunable=frozenset({"direct_io"}),
         options=OPTIONS | (STORE_OPTIONS if stores else frozenset()),
         requires=(
             Requirement(module="torch", distribution="torch"),
