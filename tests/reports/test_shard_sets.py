@@ -29,7 +29,8 @@ from weight_readers.errors import (
 from weight_readers_loader.resolve import resolve as resolve_anywhere
 from weight_readers_loader.resolve.formats import format_of
 from weight_readers_loader.resolve.layouts import Layout, resolve_layout
-from weight_readers_loader.resolve.references import locate, parse_reference
+from weight_readers_loader.resolve.places import locate
+from weight_readers_loader.resolve.references import parse_reference
 
 INDEX = "model.safetensors.index.json"
 
@@ -123,7 +124,8 @@ def _as_nobody(folder: Path) -> dict[str, str]:
         "import json, os, sys\n"
         "from weight_readers.errors import CheckpointError\n"
         "from weight_readers_loader.resolve.layouts import resolve_layout\n"
-        "from weight_readers_loader.resolve.references import locate, parse_reference\n"
+        "from weight_readers_loader.resolve.references import parse_reference\n"
+        "from weight_readers_loader.resolve.places import locate\n"
         "if os.getuid() == 0:\n"
         "    os.setgroups([]); os.setgid(65534); os.setuid(65534)\n"
         "try:\n"

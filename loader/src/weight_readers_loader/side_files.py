@@ -14,7 +14,7 @@ from typing import Any
 from weight_readers import FileChangedError, UnreadableFileError
 from weight_readers_loader.arguments import flags, shown
 from weight_readers_loader.resolve import Layout, LayoutFile
-from weight_readers_loader.resolve.families import parse_index_name
+from weight_readers_loader.resolve.file_names import parse_index_name
 from weight_readers_loader.resolve.formats import format_by_name
 from weight_readers_loader.resolve.index import why_unsafe
 from weight_readers_loader.resolve.listing import Entry, Listing

@@ -5,7 +5,8 @@ from __future__ import annotations
 
 import pytest
 
-from weight_readers_loader.resolve.families import Family, parse_index_name, parse_weight_name, survey
+from weight_readers_loader.resolve.families import Family, survey
+from weight_readers_loader.resolve.file_names import parse_index_name, parse_weight_name
 
 
 @pytest.mark.parametrize(

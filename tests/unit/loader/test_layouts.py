@@ -22,7 +22,8 @@ from weight_readers.errors import (
 )
 from weight_readers_loader.resolve.layouts import Layout, resolve_layout
 from weight_readers_loader.resolve.listing import FolderListing
-from weight_readers_loader.resolve.references import locate, parse_reference
+from weight_readers_loader.resolve.places import locate
+from weight_readers_loader.resolve.references import parse_reference
 
 
 def resolve(path: Path, **asked: Any) -> Layout:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from weight_readers.errors import CheckpointNotFoundError, UnreadableFileError
-from weight_readers_loader.resolve.references import leads_to_hub, locate, parse_reference
+from weight_readers_loader.resolve.places import leads_to_hub, locate
+from weight_readers_loader.resolve.references import parse_reference
 
 
 @pytest.mark.parametrize(

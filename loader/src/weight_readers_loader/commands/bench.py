@@ -17,8 +17,9 @@ from typing import Any
 import torch
 
 from weight_readers import TensorMeta, available_reader_names, describe_reader, explain_selection
-from weight_readers_loader.checkpoint import Checkpoint, open_checkpoint
+from weight_readers_loader.checkpoint import Checkpoint
 from weight_readers_loader.commands.bare_reads import bare_reads
+from weight_readers_loader.opening import open_checkpoint
 from weight_readers_loader.process import PeakMemory, storage_bytes_read
 from weight_readers_loader.streams import touched
 from weight_readers_loader.wording import counted, size

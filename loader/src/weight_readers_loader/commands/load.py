@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from weight_readers_loader.checkpoint import open_checkpoint
 from weight_readers_loader.config import LayeredConfig
+from weight_readers_loader.opening import open_checkpoint
 from weight_readers_loader.report import LoadReport
 from weight_readers_loader.wording import some
 

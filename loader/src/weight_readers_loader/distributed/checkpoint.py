@@ -14,13 +14,13 @@ from weight_readers import TensorMeta, TensorSlice
 from weight_readers_loader.arguments import device_of, flags, function, named_device
 from weight_readers_loader.checkpoint import Checkpoint
 from weight_readers_loader.config.arguments import configured
+from weight_readers_loader.contents import Contents
 from weight_readers_loader.distributed.load import Load
 from weight_readers_loader.distributed.opening import MIB, Settings, Talk, opened, telling
 from weight_readers_loader.distributed.operation import Operation
 from weight_readers_loader.distributed.plan import Plan
 from weight_readers_loader.distributed.report import DistributedReport
 from weight_readers_loader.distributed.team import Team
-from weight_readers_loader.placement import Placement
 from weight_readers_loader.wanted import KeyFilter
 
 
@@ -135,23 +135,21 @@ class DistributedCheckpoint:
         with self._operation() as operation:
             flags(strict=strict, cast=cast, owned=owned, resolve_aliases=resolve_aliases, show_progress=show_progress)
             load = self._load(operation, show_progress)
-            own = self._checkpoint
-            adapted = own is not None and own.has_adapters
-            if adapted and resolve_aliases:
-                raise ValueError("resolve_aliases=True and adapters exclude each other")
-            placement = Placement(
-                target,
-                own.adapted if own is not None and adapted else self.tensors,
-                aliases={} if adapted else self.aliases,
-                resolve_aliases=resolve_aliases,
-                strict=strict,
-                cast=cast,
-                agreed=operation.meet,
+            placement = self._contents.placement(
+                target, resolve_aliases=resolve_aliases, strict=strict, cast=cast, agreed=operation.meet
             )
             named = self._device if device is None else device
             load.fill(placement, None if named is None else named_device(named), owned=owned)
             self.report = load.report(self.reference, **placement.remarks())
         return self.report
+
+    @property
+    def _contents(self) -> Contents:
+        """Of this rank's own files where adapters change them, which ranks that are sent everything cannot have."""
+        own = self._checkpoint
+        if own is not None and own.has_adapters:
+            return own.source.contents
+        return Contents(tensors=self.tensors, aliases=self.aliases)
 
     def _operation(self) -> Operation:
         self._loads += 1

@@ -22,6 +22,7 @@ from weight_readers_loader.distributed.placements import rows
 from weight_readers_loader.distributed.report import DistributedReport
 from weight_readers_loader.distributed.shares import Segment, memory_bytes, shares
 from weight_readers_loader.distributed.team import Team
+from weight_readers_loader.loading import Source, load_placed
 from weight_readers_loader.placement import Placement
 from weight_readers_loader.process import storage_bytes_read
 from weight_readers_loader.progress import progress_bar
@@ -53,7 +54,7 @@ class Load:
                 raise ValueError(f"slices= is for how='slices': with {self.settings.how!r} all ranks get everything")
             found = dict(self._exchanged(names, device))
         else:
-            if self._own.has_adapters:
+            if self._own.contents.adapters:
                 raise ValueError("adapters are for load_into here: parts of tensors are read as the files have them")
             found = dict(self._parts(names, self._rows(names) if slices is None else slices, device))
         self._count(len(found), sum(tensor.nbytes for tensor in found.values()))
@@ -63,16 +64,22 @@ class Load:
         if self.settings.how != "slices":
             self._fill_together(placement, device_of(placement.where(device)))
             return
-        report = self._own._load(
-            placement, device=device, owned=owned, show_progress=self.show_progress, tell=self.operation.progress
+        report = load_placed(
+            self._own,
+            placement,
+            device=device,
+            owned=owned,
+            verify=False,
+            show_progress=self.show_progress,
+            tell=self.operation.progress,
         )
         self.stats, self.reader = ReadStats(bytes_read=report.bytes_read), report.reader
         self._count(report.tensors, report.bytes_wanted)
 
     @property
-    def _own(self) -> Checkpoint:
+    def _own(self) -> Source:
         assert self.checkpoint is not None  # noqa: S101 - a rank without one has no share to read
-        return self.checkpoint
+        return self.checkpoint.source
 
     def _fill_together(self, placement: Placement, device: str) -> None:
         names = [name for name in self.metas if name in placement.wanted]
@@ -111,7 +118,7 @@ class Load:
 
     def _parts(self, names: Sequence[str], parts: Mapping[str, TensorSlice], device: str) -> Stream:
         """This rank's part of each tensor, from the files."""
-        wanted = self._own._wanted(set(names).__contains__, parts)
+        wanted = self._own.contents.wanted(set(names).__contains__, parts)
         stats = ReadStats(bytes_wanted=wanted.nbytes)
         self._has_read(wanted.nbytes)
         with progress_bar("slices", wanted.nbytes, show=self.show_progress) as bar:
@@ -123,8 +130,8 @@ class Load:
 
     def _reading(self, names: Collection[str], parts: Mapping[str, TensorSlice], device: str) -> Stream:
         """Read into memory of its own: a page fault in the middle of a collective would hold up every rank."""
-        wanted = self._own._wanted(set(names).__contains__, parts)
-        stream, selection = self._own._reading(wanted, device, owned=True)
+        wanted = self._own.contents.wanted(set(names).__contains__, parts)
+        stream, selection = self._own.stream(wanted, device, owned=True)
         self.reader = selection.chosen
         return stream
 

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from weight_readers_loader.arguments import whole
-from weight_readers_loader.checkpoint import Checkpoint, open_checkpoint
+from weight_readers_loader.checkpoint import Checkpoint
 from weight_readers_loader.distributed.operation import Operation
 from weight_readers_loader.distributed.plan import Plan
 from weight_readers_loader.distributed.team import Team
+from weight_readers_loader.opening import open_checkpoint
 
 WAYS = ("broadcast", "partition", "slices")
 MIB = 1 << 20

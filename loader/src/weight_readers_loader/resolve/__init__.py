@@ -12,7 +12,8 @@ from weight_readers_loader.resolve.components import within
 from weight_readers_loader.resolve.hub.entry import hub_resolver, locate_listed
 from weight_readers_loader.resolve.layouts import Layout, resolve_layout
 from weight_readers_loader.resolve.listing import LayoutFile, Listing
-from weight_readers_loader.resolve.references import Reference, leads_to_hub, locate, parse_reference
+from weight_readers_loader.resolve.places import leads_to_hub, locate
+from weight_readers_loader.resolve.references import Reference, parse_reference
 from weight_readers_loader.resolve.stores import locate_stored, store_of
 
 __all__ = ["Layout", "LayoutFile", "format_named_by", "resolve", "scheme_of"]

@@ -14,7 +14,8 @@ from weight_readers.errors import (
 )
 from weight_readers_loader.arguments import instance, whole
 from weight_readers_loader.resolve.components import components
-from weight_readers_loader.resolve.families import ADAPTER_TIER, Family, IndexName, Series, Survey
+from weight_readers_loader.resolve.families import Family, Series, Survey
+from weight_readers_loader.resolve.file_names import ADAPTER_TIER, IndexName
 from weight_readers_loader.resolve.formats import FORMATS, SUFFIXES
 from weight_readers_loader.resolve.listing import Listing
 from weight_readers_loader.wording import some

@@ -8,10 +8,11 @@ from itertools import islice
 
 from weight_readers.errors import CheckpointError, CheckpointNotFoundError, UnsafePathError
 from weight_readers_loader.arguments import instance, short
-from weight_readers_loader.resolve.families import parse_index_name, survey
+from weight_readers_loader.resolve.families import survey
+from weight_readers_loader.resolve.file_names import parse_index_name
 from weight_readers_loader.resolve.index import why_unsafe
 from weight_readers_loader.resolve.listing import Listing
-from weight_readers_loader.resolve.references import Located
+from weight_readers_loader.resolve.places import Located
 from weight_readers_loader.wording import some
 
 __all__ = ["components", "within"]

@@ -20,19 +20,13 @@ from weight_readers_loader.resolve.choices import (
     of_variant,
     promised,
 )
-from weight_readers_loader.resolve.families import (
-    Family,
-    IndexName,
-    Survey,
-    parse_index_name,
-    parse_weight_name,
-    survey,
-)
+from weight_readers_loader.resolve.families import Family, Survey, survey
+from weight_readers_loader.resolve.file_names import IndexName, parse_index_name, parse_weight_name
 from weight_readers_loader.resolve.formats import HEAD_BYTES, format_by_name, format_of, require_format
 from weight_readers_loader.resolve.index import Index, read_index
 from weight_readers_loader.resolve.leftovers import gaps, left_out, notices, of_other_upload
 from weight_readers_loader.resolve.listing import LayoutFile, Listing
-from weight_readers_loader.resolve.references import Located
+from weight_readers_loader.resolve.places import Located
 from weight_readers_loader.resolve.selectors import of_selector
 from weight_readers_loader.resolve.usable import readable_files, sorted_out, usable_files
 from weight_readers_loader.wording import some

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from weight_readers_loader.resolve.choices import Item, some_of, variant_text
-from weight_readers_loader.resolve.families import IndexName, Survey, parse_weight_name, survey
+from weight_readers_loader.resolve.families import Survey, survey
+from weight_readers_loader.resolve.file_names import IndexName, parse_weight_name
 from weight_readers_loader.resolve.index import Index
 from weight_readers_loader.resolve.listing import natural_key
 from weight_readers_loader.wording import counted, some

@@ -23,7 +23,8 @@ from weight_readers.errors import CheckpointNotFoundError, UnreadableFileError
 from weight_readers_loader.config.refusals import of_options
 from weight_readers_loader.resolve.formats import format_by_name
 from weight_readers_loader.resolve.listing import READABLE, Entry, natural_key
-from weight_readers_loader.resolve.references import Located, Reference
+from weight_readers_loader.resolve.places import Located
+from weight_readers_loader.resolve.references import Reference
 
 STORES = frozenset({"s3", "gs", "az"})
 """Schemes of object stores."""

@@ -12,7 +12,8 @@ from weight_readers.errors import CheckpointNotFoundError
 from weight_readers_loader.resolve.hub.names import HubName
 from weight_readers_loader.resolve.layouts import Layout, LayoutOf
 from weight_readers_loader.resolve.listing import Listing
-from weight_readers_loader.resolve.references import Located, Reference
+from weight_readers_loader.resolve.places import Located
+from weight_readers_loader.resolve.references import Reference
 
 __all__ = ["hub_resolver", "locate_listed"]
 
