@@ -152,7 +152,7 @@ def installed(*sites: Site, environ: Mapping[str, str] | None = None) -> Registr
 
 READER_NAMES = st.sampled_from(["a", "b", "c_2", "safetensors", "threaded"])
 _WORDS = st.frozensets(st.sampled_from(["safetensors", "gguf", "file", "s3", "cpu", "cuda", "F32"]), max_size=3)
-_OPTIONS = st.dictionaries(st.sampled_from(["copy", "readonly"]), st.booleans(), max_size=2)
+_OPTIONS = st.dictionaries(st.sampled_from(["copy", "readonly", "prefetch"]), st.booleans(), max_size=2)
 _FEATURES = st.frozensets(st.sampled_from(Feature))
 _FORMATS = st.sampled_from(["safetensors", "gguf"])
 
@@ -171,7 +171,8 @@ def reader_infos(names: st.SearchStrategy[str] = READER_NAMES) -> st.SearchStrat
         order=st.sampled_from(Order),
         alignment=st.sampled_from(Alignment),
         writes=st.sampled_from(Writes),
-        options=st.frozensets(st.sampled_from(["copy", "readonly"])),
+        options=st.frozensets(st.sampled_from(["copy", "readonly"])).map(lambda found: found | {"prefetch"}),
+        tunable=st.frozensets(st.just("prefetch")),
         requires=st.lists(st.builds(Requirement, module=st.text(max_size=3), distribution=st.text(max_size=3))),
         fallback=st.booleans(),
     )
@@ -207,6 +208,8 @@ def environments() -> st.SearchStrategy[Environment]:
     return st.builds(
         Environment,
         cpus=st.none() | st.integers(1, 64),
+        local_ranks=st.none() | st.integers(1, 64),
+        host_memory_free=st.none() | st.integers(0, 100),
         host_memory_budget=st.none() | st.integers(0, 100),
         page_cache_residency=st.none() | st.floats(0, 1),
         filesystem=st.none() | st.sampled_from(["ext4", "nfs", "fuse.s3fs", ""]),

@@ -20,7 +20,6 @@ from weight_readers.capabilities import (
     API_VERSION,
     Alignment,
     Declined,
-    Environment,
     Feature,
     Lifetime,
     Order,
@@ -30,6 +29,7 @@ from weight_readers.capabilities import (
     Requirement,
     Writes,
 )
+from weight_readers.environment import Environment
 from weight_readers.errors import (
     AdapterError,
     AmbiguousCheckpointError,

@@ -4,7 +4,8 @@
 from __future__ import annotations
 
 from weight_readers._text import shown
-from weight_readers.capabilities import Environment, Request
+from weight_readers.capabilities import Request
+from weight_readers.environment import Environment
 
 _KINDS: dict[str, tuple[type, str]] = {
     "request": (Request, "a Request"),

@@ -16,7 +16,8 @@ from weight_readers import _catalogue, _plugins
 from weight_readers._entry_points import Scan, Source
 from weight_readers._plugins import Broken, Plugin
 from weight_readers._settings import DISABLE, Settings, closest
-from weight_readers.capabilities import Environment, Request
+from weight_readers.capabilities import Request
+from weight_readers.environment import Environment
 from weight_readers.errors import (
     DuplicateReaderError,
     ReaderUnavailableError,

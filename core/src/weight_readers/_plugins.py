@@ -23,12 +23,12 @@ from weight_readers._text import NOT_CONTAINED, kind_of, rendered, said, shown
 from weight_readers.capabilities import (
     API_VERSION,
     Declined,
-    Environment,
     Feature,
     QuantMethodInfo,
     ReaderInfo,
     Request,
 )
+from weight_readers.environment import Environment
 from weight_readers.errors import (
     PluginContractError,
     PluginLoadError,

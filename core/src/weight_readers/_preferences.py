@@ -1,36 +1,39 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The auto rules: what is better among readers that can serve a request. Pure functions of request and machine."""
+"""The auto rules: what is better among readers that can serve a request. Pure functions of request and machine.
+
+What each was measured by is in docs/decisions/0019.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from weight_readers.capabilities import Environment, Feature, ReaderInfo, Request
-
-NETWORK_FILESYSTEMS = frozenset(
-    {"nfs", "nfs4", "lustre", "gpfs", "ceph", "cifs", "smb", "smb2", "9p", "beegfs", "glusterfs", "afs", "virtiofs"}
-)
-"""File systems on which each page fault is a round trip (vllm-project/vllm#24469); ``fuse`` and ``fuse.*`` too."""
+from weight_readers.capabilities import Feature, ReaderInfo, Request
+from weight_readers.environment import Environment
 
 
 @dataclass(frozen=True, kw_only=True)
 class Preference:
-    """An auto rule: when it ``applies``, readers it ``likes`` come before those it does not."""
+    """An auto rule: when it ``applies``, readers it ``likes`` come before those it does not.
+
+    ``fact`` words what it knows of the machine, for rules that go by that.
+    """
 
     name: str
     applies: Callable[[Request, Environment], bool]
     likes: Callable[[ReaderInfo, Request], bool]
     liked: str
     disliked: str
+    fact: Callable[[Environment], str] | None = None
 
-    def reason(self, info: ReaderInfo, request: Request) -> str:
-        return f"{self.name}: {self.liked if self.likes(info, request) else self.disliked}"
+    def reason(self, info: ReaderInfo, request: Request, environment: Environment) -> str:
+        said = self.liked if self.likes(info, request) else self.disliked
+        return f"{self.title(environment)}: {said}"
 
-
-def _on_network(request: Request, environment: Environment) -> bool:
-    kind = environment.filesystem
-    return kind is not None and (kind in NETWORK_FILESYSTEMS or kind.split(".")[0] in ("fuse", "fuseblk"))
+    def title(self, environment: Environment) -> str:
+        """The name, with the fact where there is one."""
+        return self.name if self.fact is None else f"{self.name} ({self.fact(environment)})"
 
 
 def _to_device(request: Request, environment: Environment) -> bool:
@@ -41,7 +44,8 @@ def _kept_on_host(request: Request, environment: Environment) -> bool:
     return request.kept_on_host and not request.owned and not _to_device(request, environment)
 
 
-def _cached(request: Request, environment: Environment) -> bool:
+def is_cached(environment: Environment) -> bool:
+    """Whether nearly all of the wanted bytes are known to be in the page cache."""
     return environment.page_cache_residency is not None and environment.page_cache_residency >= 0.9
 
 
@@ -52,10 +56,11 @@ def _has_cpus(request: Request, environment: Environment) -> bool:
 PREFERENCES: tuple[Preference, ...] = (
     Preference(
         name="network file system",
-        applies=_on_network,
+        applies=lambda request, environment: environment.on_network,
         likes=lambda info, request: not info.retains_file_mapping,
         liked="reads in large requests",
         disliked="a mapping would fault page by page over the network",
+        fact=lambda environment: str(environment.filesystem),
     ),
     Preference(
         name="host-bound and kept",
@@ -80,10 +85,11 @@ PREFERENCES: tuple[Preference, ...] = (
     ),
     Preference(
         name="cached file",
-        applies=_cached,
+        applies=lambda request, environment: is_cached(environment),
         likes=lambda info, request: Feature.DIRECT_IO not in info.features,
         liked="takes the bytes from the page cache",
         disliked="would read cached bytes from storage again",
+        fact=lambda environment: f"{environment.page_cache_residency:.0%}",
     ),
     Preference(
         name="several CPUs",
@@ -91,6 +97,7 @@ PREFERENCES: tuple[Preference, ...] = (
         likes=lambda info, request: Feature.CONCURRENT in info.features,
         liked="reads with several threads",
         disliked="reads with one thread",
+        fact=lambda environment: str(environment.cpus),
     ),
 )
 """The auto rules, the most important first."""

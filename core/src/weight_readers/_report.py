@@ -10,7 +10,8 @@ from weight_readers import _catalogue
 from weight_readers._entry_points import Source
 from weight_readers._inventory import Inventory
 from weight_readers._plugins import Broken, Plugin
-from weight_readers.capabilities import API_VERSION, Environment, Request
+from weight_readers.capabilities import API_VERSION, Request
+from weight_readers.environment import Environment
 from weight_readers.policy import Rejected
 
 _LISTED_ELSEWHERE = ("broken", "disabled", "duplicate")

@@ -10,10 +10,12 @@ from typing import Any
 from weight_readers import _catalogue
 from weight_readers._arguments import check_arguments
 from weight_readers._inventory import Inventory
+from weight_readers._needs import host_need
 from weight_readers._plugins import Broken, Plugin, blamed, failure
 from weight_readers._settings import close_match, warn_of_unknown
 from weight_readers._warnings import warn_caller
-from weight_readers.capabilities import Environment, Feature, Request
+from weight_readers.capabilities import Feature, Request
+from weight_readers.environment import Environment
 from weight_readers.errors import (
     BudgetInfeasibleError,
     NoSuitableReaderError,
@@ -22,7 +24,7 @@ from weight_readers.errors import (
     ReaderUnavailableError,
     WeightReadersError,
 )
-from weight_readers.policy import Rejected, host_need
+from weight_readers.policy import Rejected
 from weight_readers.reader import WeightReader
 from weight_readers.selection import Candidate, Selection, choose
 
@@ -145,7 +147,7 @@ def _refusal(inventory: Inventory, selection: Selection, failures: Failures) -> 
 
 def _over_budget(inventory: Inventory, selection: Selection) -> BudgetInfeasibleError | None:
     """The error where memory is what stands between the files and every reader of them."""
-    request, budget = selection.request, selection.environment.host_memory_budget
+    request, budget = selection.request, selection.environment.host_memory_limit
     others = [c for c in selection.candidates if c.code not in ("format", "scheme")]
     too_much = [c for c in others if c.code == "over-budget"]
     if budget is None or not too_much or any(c.accepted for c in others):
@@ -154,8 +156,10 @@ def _over_budget(inventory: Inventory, selection: Selection) -> BudgetInfeasible
     needs = [host_need(p.info, request) for p in plugins if isinstance(p, Plugin)]
     needed = min(need for need in needs if need is not None)
     largest = "" if request.largest_tensor is None else f", the largest tensor takes {request.largest_tensor}"
+    allowed = budget == selection.environment.host_memory_budget
+    there_is = f"the budget has {budget}" if allowed else f"machine and cgroups have {budget} left"
     return BudgetInfeasibleError(
-        f"the load needs {needed} bytes of host memory, and the budget has {budget}{largest}",
+        f"the load needs {needed} bytes of host memory, and {there_is}{largest}",
         selection=selection,
         needed=needed,
         budget=budget,

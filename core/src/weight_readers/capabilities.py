@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The capability schema: what a reader can do, what a caller needs, what the machine is.
+"""The capability schema: what a reader can do, and what a caller needs.
 
 All classes are frozen and keyword-only, check their fields when made, and go through JSON unchanged.
 """
@@ -7,7 +7,7 @@ All classes are frozen and keyword-only, check their fields when made, and go th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from importlib import import_module
@@ -90,6 +90,14 @@ class Writes(str, Enum):
     """The process dies: the pages are mapped without write permission."""
 
 
+TUNABLE = {
+    "num_threads": "threads that read, a whole number of at least 1",
+    "prefetch": "threads that read ahead of the consumer of a mapping, a whole number of at least 0",
+    "direct_io": "past the page cache: 'off', 'on' or 'auto'",
+}
+"""Options that policy sets for the case at hand, and what they have to mean in a reader that lets it."""
+
+
 def _reader_name(name: str, value: Any) -> str:
     if not isinstance(value, str) or not _READER_NAME.fullmatch(value):
         raise ValueError(f"{name} must match [a-z0-9_]+, not {value!r}")
@@ -115,6 +123,7 @@ class ReaderInfo(Schema):
     ``name`` equals the entry-point name. ``dtypes`` are torch dtype names without the prefix (``bfloat16``);
     an empty set means every dtype of the formats. ``devices`` are the device types the reader places tensors
     on directly; any other is reached by a copy. ``options`` are the keyword arguments of its constructor.
+    ``tunable`` are those that policy may set where the caller does not, in the meaning of `TUNABLE`.
     ``engine_keys`` are the keys of `Request.engine` that its veto reads. ``more_schemes`` are those that it would
     read with another package, each with the command that installs that.
     """
@@ -133,9 +142,17 @@ class ReaderInfo(Schema):
     alignment: Alignment = _checked(_schema.member(Alignment), default=Alignment.NATURAL)
     writes: Writes = _checked(_schema.member(Writes), default=Writes.OWN)
     options: frozenset[str] = _checked(_schema.names, default=frozenset())
+    tunable: frozenset[str] = _checked(_schema.names, default=frozenset())
     engine_keys: frozenset[str] = _checked(_schema.names, default=frozenset())
     requires: tuple[Requirement, ...] = _checked(_schema.schemas(Requirement), default=())
     fallback: bool = _checked(_schema.flag, default=False)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if strange := sorted(self.tunable - set(TUNABLE)):
+            raise ValueError(f"ReaderInfo.tunable has {strange}: policy sets {sorted(TUNABLE)}")
+        if lacking := sorted(self.tunable - self.options):
+            raise ValueError(f"ReaderInfo.tunable has {lacking}, which ReaderInfo.options lacks")
 
     @property
     def supports_key_filter(self) -> bool:
@@ -193,28 +210,6 @@ class Request(Schema):
     def device_type(self) -> str | None:
         """``cuda`` of ``cuda:0``; None where no device was named."""
         return None if self.device is None else self.device.split(":")[0]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Environment(Schema):
-    """What the machine is, as far as the caller looked. Every fact is optional; policy reads no other source.
-
-    ``host_memory_budget`` is in bytes (the smaller of free memory and the cgroup's limit),
-    ``page_cache_residency`` the cached fraction of the wanted bytes, ``filesystem`` the kind by statfs
-    (``ext4``, ``nfs``, ``fuse``), ``devices`` the device types present, ``has_module`` a test for importable
-    modules.
-    """
-
-    cpus: int | None = _checked(optional(_schema.whole(1)), default=None)
-    host_memory_budget: int | None = _checked(optional(_schema.whole(0)), default=None)
-    page_cache_residency: float | None = _checked(optional(_schema.fraction), default=None)
-    filesystem: str | None = _checked(optional(_schema.text), default=None)
-    devices: frozenset[str] = _checked(_schema.names, default=frozenset())
-    has_module: Callable[[str], bool] | None = field(default=None, compare=False, metadata={"json": False})
-
-    def __getstate__(self) -> dict[str, Any]:
-        # A test for modules is often a closure, which does not pickle; errors carry an environment and must.
-        return {**self.__dict__, "has_module": None}
 
 
 @dataclass(frozen=True, kw_only=True)

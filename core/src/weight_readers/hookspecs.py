@@ -22,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 
 import pluggy
 
-from weight_readers.capabilities import Declined, Environment, QuantMethodInfo, ReaderInfo, Request
+from weight_readers.capabilities import Declined, QuantMethodInfo, ReaderInfo, Request
+from weight_readers.environment import Environment
 
 if TYPE_CHECKING:
     from weight_readers.reader import WeightReader

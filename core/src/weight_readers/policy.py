@@ -9,17 +9,24 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from weight_readers import _schema
+from weight_readers._needs import host_need, must_copy, to_device
 from weight_readers._preferences import applying
 from weight_readers._schema import Schema
-from weight_readers.capabilities import Environment, Feature, Lifetime, ReaderInfo, Request
+from weight_readers._tunings import Tuned, tuned
+from weight_readers.capabilities import Feature, ReaderInfo, Request
+from weight_readers.environment import Environment
 
 
 @dataclass(frozen=True, kw_only=True)
 class Accepted(Schema):
-    """The reader fits. ``reasons`` say what speaks for and against it, ``settings`` are options it has to run with."""
+    """The reader fits. ``reasons`` say what speaks for and against it.
+
+    ``settings`` are options it has to run with, ``tuned`` the reason for each of them that policy chose by itself.
+    """
 
     reasons: tuple[str, ...] = ()
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False, metadata={"coerce": _schema.mapping})
+    tuned: Mapping[str, str] = field(default_factory=dict, hash=False, metadata={"coerce": _schema.mapping})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -44,16 +51,19 @@ def decide(info: ReaderInfo, request: Request, environment: Environment) -> Verd
     for rule in _RULES:
         if rejected := rule(info, request, environment):
             return rejected
+    chosen = list(tuned(info, request, environment))
     return Accepted(
-        reasons=tuple(p.reason(info, request) for p in applying(request, environment)),
-        settings=_settings(info, request),
+        reasons=tuple(p.reason(info, request, environment) for p in applying(request, environment)),
+        settings=_settings(info, request, chosen),
+        tuned={each.option: each.reason for each in chosen},
     )
 
 
-def _settings(info: ReaderInfo, request: Request) -> dict[str, Any]:
+def _settings(info: ReaderInfo, request: Request, chosen: Iterable[Tuned]) -> dict[str, Any]:
     """The options that the reader is made with besides those that the caller requires of it."""
     wished = {name: v for name, v in request.settings.items() if name in info.options and name not in request.options}
-    return {**wished, "copy": True} if _must_copy(info, request) else wished
+    settings = {**wished, **{each.option: each.value for each in chosen}}
+    return {**settings, "copy": True} if must_copy(info, request) else settings
 
 
 class Precedence(NamedTuple):
@@ -120,7 +130,7 @@ def why_before(first: Precedence, second: Precedence, request: Request, environm
     if decisive != "auto":
         return _WHY[decisive]
     preferences = zip(applying(request, environment), first.auto, second.auto, strict=True)
-    return next(f"{p.name}: {p.liked}" for p, one, other in preferences if one != other)
+    return next(f"{p.title(environment)}: {p.liked}" for p, one, other in preferences if one != other)
 
 
 _WHY = {
@@ -192,7 +202,7 @@ def _options(info: ReaderInfo, request: Request, environment: Environment) -> Re
 
 
 def _owned(info: ReaderInfo, request: Request, environment: Environment) -> Rejected | None:
-    if not _must_copy(info, request):
+    if not must_copy(info, request):
         return None
     if "copy" not in info.options:
         return Rejected(code="owned", reason="yields views of the file, and owned tensors were asked for")
@@ -202,10 +212,10 @@ def _owned(info: ReaderInfo, request: Request, environment: Environment) -> Reje
 
 
 def _budget(info: ReaderInfo, request: Request, environment: Environment) -> Rejected | None:
-    need, budget = host_need(info, request), environment.host_memory_budget
+    need, budget = host_need(info, request), environment.host_memory_limit
     if need is None or budget is None or need <= budget:
         return None
-    if _to_device(request):
+    if to_device(request):
         reason = f"has no bound on host memory: {need} bytes are wanted and {budget} are free"
         if Feature.BOUNDED_MEMORY in info.features:
             reason = f"would have {need} bytes of host memory under way, and {budget} are free"
@@ -215,38 +225,6 @@ def _budget(info: ReaderInfo, request: Request, environment: Environment) -> Rej
         reason=f"would hold {need} bytes of host memory, and {budget} are free",
         fix="Load less (a key filter or slices), or keep the tensors mapped: owned=False",
     )
-
-
-def host_need(info: ReaderInfo, request: Request) -> int | None:
-    """Bytes of host memory that the load takes at least, besides tensors that exist already; None where unknown.
-
-    A mapping takes none: its pages can be dropped. What is kept is all that is wanted. On the way to somewhere else
-    it is the tensor that the consumer has and the next one.
-    """
-    wanted, largest = request.bytes_wanted, request.largest_tensor
-    if wanted is None or (info.retains_file_mapping and not _copies(info, request)):
-        return None if wanted is None else 0
-    if Feature.BOUNDED_MEMORY not in info.features or _is_kept(request):
-        return wanted
-    if request.into_targets and Feature.READ_INTO in info.features:
-        return 0
-    return 0 if largest is None else min(wanted, 2 * largest)
-
-
-def _is_kept(request: Request) -> bool:
-    return not _to_device(request) and (request.kept_on_host or (request.owned and not request.into_targets))
-
-
-def _to_device(request: Request) -> bool:
-    return request.device_type not in (None, "cpu")
-
-
-def _copies(info: ReaderInfo, request: Request) -> bool:
-    return _must_copy(info, request) or request.options.get("copy") is True
-
-
-def _must_copy(info: ReaderInfo, request: Request) -> bool:
-    return request.owned and info.lifetime is Lifetime.MAPPED
 
 
 _RULES: tuple[_Rule, ...] = (_format, _scheme, _key_filter, _features, _dtypes, _options, _owned, _budget)

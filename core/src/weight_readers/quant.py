@@ -9,7 +9,8 @@ from weight_readers import _catalogue
 from weight_readers._entry_points import Source
 from weight_readers._inventory import Inventory
 from weight_readers._plugins import Plugin
-from weight_readers.capabilities import Environment, QuantMethodInfo
+from weight_readers.capabilities import QuantMethodInfo
+from weight_readers.environment import Environment
 from weight_readers.errors import DuplicateReaderError, NoSuitableQuantMethodError
 
 Offer = tuple[Source, QuantMethodInfo]

@@ -19,7 +19,8 @@ from weight_readers._arguments import check_arguments, check_name
 from weight_readers._entry_points import scan
 from weight_readers._inventory import Inventory
 from weight_readers._settings import Settings
-from weight_readers.capabilities import Environment, QuantMethodInfo, ReaderInfo, Request
+from weight_readers.capabilities import QuantMethodInfo, ReaderInfo, Request
+from weight_readers.environment import Environment
 from weight_readers.reader import WeightReader
 from weight_readers.selection import Selection
 

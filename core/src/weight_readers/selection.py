@@ -10,7 +10,8 @@ from typing import Any
 from weight_readers import _schema
 from weight_readers._catalogue import KNOWN_READERS
 from weight_readers._schema import Schema
-from weight_readers.capabilities import Environment, ReaderInfo, Request
+from weight_readers.capabilities import ReaderInfo, Request
+from weight_readers.environment import Environment
 from weight_readers.policy import Accepted, Precedence, Rejected, Verdict, rank, why_before
 
 
@@ -27,7 +28,10 @@ class Standing:
 
 @dataclass(frozen=True, kw_only=True)
 class Candidate(Schema):
-    """One reader that was considered: accepted with its reasons, or rejected with code, reason and fix."""
+    """One reader that was considered: accepted with its reasons, or rejected with code, reason and fix.
+
+    ``settings`` are what it is made with besides `Request.options`, ``tuned`` the reasons for those that policy chose.
+    """
 
     name: str
     accepted: bool
@@ -38,6 +42,7 @@ class Candidate(Schema):
     version: str | None = None
     fallback: bool = False
     settings: Mapping[str, Any] = field(default_factory=dict, hash=False, metadata={"coerce": _schema.mapping})
+    tuned: Mapping[str, str] = field(default_factory=dict, hash=False, metadata={"coerce": _schema.mapping})
 
     @classmethod
     def of(cls, standing: Standing) -> Candidate:
@@ -50,7 +55,7 @@ class Candidate(Schema):
         verdict = standing.verdict
         if isinstance(verdict, Accepted):
             reason = "; ".join(verdict.reasons) or "fits the request"
-            return cls(accepted=True, reason=reason, settings=verdict.settings, **common)
+            return cls(accepted=True, reason=reason, settings=verdict.settings, tuned=verdict.tuned, **common)
         return cls(accepted=False, code=verdict.code, reason=verdict.reason, fix=verdict.fix, **common)
 
     def __str__(self) -> str:
@@ -80,7 +85,7 @@ class Selection(Schema):
         return next((c for c in self.candidates if c.name == name), None)
 
     def explain(self) -> str:
-        """Every candidate and its reason, the chosen one first, as lines of text.
+        """The facts, and every candidate and its reason, the chosen one first and with its settings, as lines of text.
 
         Where one was chosen, readers of other formats share a line: there is nothing to learn from them.
         """
@@ -88,7 +93,13 @@ class Selection(Schema):
         if self.reason:
             head += f" ({self.reason})"
         others = [c.name for c in self.candidates if self.chosen and c.code == "format" and c.name != self.requested]
-        lines = [f"  {candidate}" for candidate in self.candidates if candidate.name not in others]
+        facts = self.environment.facts()
+        lines = [f"  machine: {', '.join(facts)}"] if facts else []
+        for candidate in self.candidates:
+            if candidate.name not in others:
+                lines.append(f"  {candidate}")
+            if candidate.name == self.chosen:
+                lines += [f"    {name}={candidate.settings[name]!r}: {why}" for name, why in candidate.tuned.items()]
         return "\n".join([head, *lines, *([f"  for other formats: {', '.join(others)}"] if others else [])])
 
     __str__ = explain

@@ -19,14 +19,19 @@ _MOST_BY_DEFAULT = 256 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class HostBudget:
-    """``nbytes`` of host memory, besides tensors that exist before the load; ``said`` tells where they come from."""
+    """``nbytes`` of host memory, besides tensors that exist before the load; ``said`` tells where they come from.
 
-    nbytes: int
+    None is no limit, and nothing is counted.
+    """
+
+    nbytes: int | None
     said: str
 
     @classmethod
-    def of(cls, asked: int | Literal["auto"], left: int | None) -> HostBudget:
+    def of(cls, asked: int | Literal["auto", "off"], left: int | None) -> HostBudget:
         """``left`` is what machine and cgroups have, None where that is not known: then "auto" is a ValueError."""
+        if asked == "off":
+            return cls(nbytes=None, said="off: nothing is counted")
         if asked == "auto":
             if left is None:
                 raise ValueError("this system does not say how much memory is left: give a number of bytes for 'auto'")
@@ -35,8 +40,11 @@ class HostBudget:
             return cls(nbytes=left, said=f"{size(left)}, what is left here of the {size(asked)} that were asked for")
         return cls(nbytes=asked, said=f"{size(asked)}, as asked for")
 
-    def bounds(self, largest: int | None) -> Mapping[str, int]:
-        """Settings of readers that copy: with the ``largest`` tensor, which the consumer has, they fill the budget."""
-        size_of_one = largest or 0
-        under_way = {name: self.nbytes - held * size_of_one for name, held in BOUNDS.items()}
-        return {name: max(1, size_of_one, left) for name, left in under_way.items() if left < _MOST_BY_DEFAULT}
+
+def bounds(limit: int | None, largest: int | None) -> Mapping[str, int]:
+    """Settings of readers that copy: with the ``largest`` tensor, which the consumer has, they fill the ``limit``."""
+    if limit is None:
+        return {}
+    size_of_one = largest or 0
+    under_way = {name: limit - held * size_of_one for name, held in BOUNDS.items()}
+    return {name: max(1, size_of_one, left) for name, left in under_way.items() if left < _MOST_BY_DEFAULT}

@@ -16,6 +16,8 @@ import weight_readers
 from weight_readers_loader.cli_loads import bench, load
 from weight_readers_loader.commands import config as flags
 from weight_readers_loader.commands import options, output
+from weight_readers_loader.commands.what_if import WhatIf
+from weight_readers_loader.commands.what_if import what_if as what_if_option
 
 if TYPE_CHECKING:
     from weight_readers_loader.resolve import Layout
@@ -50,21 +52,26 @@ def list_(as_json: bool) -> None:
     views.readers(report)
 
 
-@cli.command()
+@cli.command(cls=WhatIf)
 @options.reference
 @options.which_files
 @options.which_reader
 @click.option("--into-existing", is_flag=True, help="As if loading into tensors that exist already.")
+@what_if_option
 @options.as_json
 @output.reports_errors
-def explain(reference: str, as_json: bool, into_existing: bool, **given: Any) -> None:
+def explain(reference: str, as_json: bool, into_existing: bool, what_if: tuple[str, ...], **given: Any) -> None:
     """Say which reader would read REF, and why; and for each other one why not. Reads headers only.
+
+    With --what-if for another machine: --what-if residency=0 fs=nfs budget=8GiB device=cuda.
 
     Ends with 1 where no reader fits.
     """
     options.check_ranks(given)
+    from weight_readers_loader.commands.elsewhere import elsewhere
     from weight_readers_loader.commands.explain import explain as command
 
+    supposed = elsewhere(what_if, given["device"])
     config = flags.config_of(given)
     found = command(
         lambda reader_options: _layout(reference, given, reader_options=reader_options),
@@ -72,6 +79,7 @@ def explain(reference: str, as_json: bool, into_existing: bool, **given: Any) ->
         key_filter=options.key_filter(given["patterns"]),
         owned=given["owned"],
         into_existing=into_existing,
+        elsewhere=supposed,
     )
     if as_json:
         output.as_json(found.error is None, {"reference": reference, **found.to_json()})

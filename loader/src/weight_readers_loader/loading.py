@@ -42,7 +42,7 @@ class Source:
 
     def stream(self, wanted: Wanted, device: str, *, owned: bool) -> tuple[Stream, Selection]:
         """What is wanted as the files have it, neither measured nor verified."""
-        reader, selection = self.chooser.pick(**wanted.needs(), device=device, owned=owned)
+        reader, selection = self.chooser.pick(wanted, device=device, owned=owned)
         return self.files.read(reader, wanted, device), selection
 
     def adapted_stream(self, names: Any) -> Stream:
@@ -73,7 +73,7 @@ class Load:
         self._clock = Clock(source.opened.seconds)
         self._meter = Meter(self._clock)
         with self._clock.phase("select"):
-            self._reader, self._selection = source.chooser.pick(**wanted.needs(), **request)
+            self._reader, self._selection = source.chooser.pick(wanted, **request)
         self._verifier = verifier_of(verify, source.layout, source.headers, wanted, self._reader)
 
     def collect(self, adapted: Adapted, *, touch: bool) -> dict[str, torch.Tensor]:

@@ -75,13 +75,14 @@ def open_checkpoint(
         False reaches a sequential reader.
     host_budget: bytes (or ``"8GiB"``) of host memory that a load may take besides tensors that exist before it, at most
         what machine and cgroups have left; ``"auto"`` is that. A reader that stays within is picked and bounded, and
-        BudgetInfeasibleError is raised before a tensor is read where none does. By default nothing is counted.
+        BudgetInfeasibleError is raised before a tensor is read where none does. By default the limit is what is left
+        with swap, beyond which the kernel ends processes; ``"off"`` lifts it.
     config: what is to count where these arguments are None: a `LoadConfig`, layers of them (`layered`), or a file. By
         default the environment, and the file that WEIGHT_READERS_CONFIG names.
     adapters: what lies between the tensors of the files and those that `Checkpoint.iter_weights`, ``state_dict`` and
         ``load_into`` give, one after the other; after them come those of ``config``. Filters and slices go by the names
         of the files.
-    environment: facts about the machine for the policy.
+    environment: facts about the machine for the policy; those that it leaves open are looked up for each load.
     cache_dir: where copies of stored files go whose format no reader reads in their store (GGUF in S3), by default
         ``weight-readers`` below the user's cache folder. Headers and what is asked for are copied, and kept there.
     on_file: called with a file's path when its first tensor is handed out.

@@ -107,6 +107,7 @@ class LoadReport:
         read = f"{counted(self.tensors, 'tensor')}, {size(self.bytes_read)} of {size(self.bytes_wanted)} wanted"
         return [
             ("reader", f"{self.reader} ({self.selection.reason})"),
+            ("settings", self._settings()),
             ("read", f"{read}, {counted(self.files, 'file')}{from_storage}"),
             *(("decided", decision) for decision in self.decisions),
             ("dtypes", ", ".join(f"{name} {size(nbytes)}" for name, nbytes in self.dtypes.items())),
@@ -116,6 +117,10 @@ class LoadReport:
             ("verified", self._verified()),
             *self._remarks(),
         ]
+
+    def _settings(self) -> str:
+        chosen = self.selection.candidate(self.reader or "")
+        return ", ".join(f"{name}={value}" for name, value in chosen.settings.items()) if chosen else ""
 
     def _phases(self) -> str:
         each = ", ".join(f"{name} {seconds:.3f}" for name, seconds in self.phases.items())

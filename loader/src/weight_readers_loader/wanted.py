@@ -11,9 +11,11 @@ from typing import Any
 
 from weight_readers import Feature, TensorMeta, TensorSlice
 from weight_readers.tensors import TensorTable
+from weight_readers_loader.environment import Span
 from weight_readers_loader.wording import counted, size
 
 KeyFilter = Callable[[str], bool]
+_MOST_SPANS = 1024
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +92,11 @@ class Wanted:
             "largest_tensor": self.largest,
         }
 
+    def spans(self) -> list[Span]:
+        """The bytes that are wanted; of some of the tensors where there are very many."""
+        names = list(self.tensors)[:: 1 + len(self.tensors) // _MOST_SPANS]
+        return [_span(self.tensors[name], self.slices.get(name)) for name in names]
+
     def only(self, names: Collection[str]) -> Wanted:
         """The part of this that is in ``names``."""
         if len(names) >= len(self.tensors) and all(name in names for name in self.tensors):
@@ -117,6 +124,14 @@ class Wanted:
     @property
     def key_filter(self) -> KeyFilter | None:
         return None if self.whole else self.tensors.__contains__
+
+
+def _span(meta: TensorMeta, part: TensorSlice | None) -> Span:
+    dim, start, stop = part.resolve(meta.shape) if part is not None else (0, 0, 0)
+    if part is None or dim != 0 or not meta.shape[0]:
+        return Span(meta.file, meta.offset, meta.offset + meta.nbytes)
+    row = meta.nbytes // meta.shape[0]
+    return Span(meta.file, meta.offset + row * start, meta.offset + row * stop)
 
 
 def _must_fit(part: TensorSlice, meta: TensorMeta) -> None:

@@ -109,6 +109,8 @@ def test_words_and_members_mean_the_same() -> None:
         (lambda: Environment(cpus=0), ValueError, "Environment.cpus must be at least 1, not 0"),
         (lambda: Environment(page_cache_residency=1.1), ValueError, "page_cache_residency must be a fraction"),
         (lambda: Environment(page_cache_residency=float("nan")), ValueError, "page_cache_residency must be a fraction"),
+        (lambda: Environment(local_ranks=0), ValueError, "local_ranks must be at least 1"),
+        (lambda: Environment(host_memory_free=-1), ValueError, "host_memory_free must be at least 0"),
         (lambda: Environment(filesystem=7), TypeError, "Environment.filesystem must be text, not 7"),
         (lambda: Declined(reason=None), TypeError, "Declined.reason must be text, not None"),
         (lambda: TensorSlice(dim="0"), TypeError, "TensorSlice.dim must be a whole number, not '0'"),

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from support.plugins import READER_NAMES, environments, info, reader_infos, requests
 
 from weight_readers import Accepted, Environment, Feature, Lifetime, ReaderInfo, Rejected, Request
-from weight_readers._preferences import NETWORK_FILESYSTEMS, PREFERENCES, applying
+from weight_readers._preferences import PREFERENCES, applying
+from weight_readers.environment import NETWORK_FILESYSTEMS
 from weight_readers.policy import Precedence, decide, rank, why_before
 
 F = Feature
@@ -22,6 +23,9 @@ OWNED = info("owned")
 BOUNDED = info("bounded", features={F.BOUNDED_MEMORY}, lifetime=Lifetime.UNTIL_NEXT)
 FILLING = info("filling", features={F.BOUNDED_MEMORY, F.READ_INTO})
 TIGHT = Environment(host_memory_budget=10)
+FULL = Environment(host_memory_free=10)
+ALLOWED_MORE = Environment(host_memory_budget=99, host_memory_free=10)
+ALLOWED_LESS = Environment(host_memory_budget=10, host_memory_free=99)
 
 
 def names(
@@ -63,6 +67,9 @@ def names(
             "would have 12 bytes of host memory under way, and 10 are free",
         ),
         ("over-budget", COPYING, Request(bytes_wanted=11, options={"copy": True}), TIGHT, "would hold 11 bytes"),
+        ("over-budget", OWNED, Request(bytes_wanted=11), FULL, "would hold 11 bytes of host memory, and 10 are free"),
+        ("over-budget", OWNED, Request(bytes_wanted=11), ALLOWED_MORE, "and 10 are free"),
+        ("over-budget", OWNED, Request(bytes_wanted=11), ALLOWED_LESS, "and 10 are free"),
     ],
 )
 def test_a_reader_that_cannot_serve_is_rejected_with_a_code_and_the_reason(
@@ -97,6 +104,8 @@ def test_a_reader_that_cannot_serve_is_rejected_with_a_code_and_the_reason(
         (BOUNDED, Request(bytes_wanted=99, largest_tensor=5, kept_on_host=True, device="cuda"), TIGHT),
         (BOUNDED, Request(bytes_wanted=99, largest_tensor=5, owned=True, into_targets=True), TIGHT),
         (FILLING, Request(bytes_wanted=99, largest_tensor=99, into_targets=True), TIGHT),
+        (MAPPED, Request(bytes_wanted=11, kept_on_host=True), FULL),
+        (OWNED, Request(bytes_wanted=10), ALLOWED_MORE),
     ],
 )
 def test_a_reader_that_can_serve_is_accepted(reader: ReaderInfo, request_: Request, environment: Environment) -> None:
@@ -144,7 +153,9 @@ def test_an_auto_rule_puts_what_it_likes_first_and_says_so(rule: str) -> None:
     assert [liked.name, other.name] == names([other, liked], request, environment)
     accepted = [decide(reader, request, environment) for reader in (liked, other)]
     preference = next(p for p in PREFERENCES if p.name == rule)
-    assert [(f"{rule}: {preference.liked}",), (f"{rule}: {preference.disliked}",)] == [
+    title = preference.title(environment)
+    assert title.startswith(rule)
+    assert [(f"{title}: {preference.liked}",), (f"{title}: {preference.disliked}",)] == [
         verdict.reasons for verdict in accepted if isinstance(verdict, Accepted)
     ]
 
@@ -176,6 +187,11 @@ def test_a_rule_applies_only_where_it_has_something_to_say(
 @pytest.mark.parametrize("kind", sorted(NETWORK_FILESYSTEMS))
 def test_a_mapping_comes_last_on_every_network_file_system(kind: str) -> None:
     assert names([MAPPED, OWNED], Request(kept_on_host=True), Environment(filesystem=kind)) == ["owned", "mapped"]
+
+
+def test_over_a_network_what_memory_does_not_hold_stays_mapped() -> None:
+    over_network = Environment(filesystem="nfs", host_memory_free=10)
+    assert names([OWNED, MAPPED], Request(kept_on_host=True, bytes_wanted=11), over_network) == ["mapped", "owned"]
 
 
 def test_an_earlier_rule_outweighs_all_later_ones() -> None:

@@ -14,7 +14,7 @@ from support.measure import output_of
 
 from weight_readers import BudgetInfeasibleError, ConfigError, Environment, ReaderFallbackWarning
 from weight_readers_loader import open_checkpoint
-from weight_readers_loader.budget import HostBudget
+from weight_readers_loader.budget import HostBudget, bounds
 from weight_readers_loader.config import LoadConfig
 
 MIB = 1 << 20
@@ -60,11 +60,10 @@ class TestWhatItIs:
     def test_a_reader_has_under_way_what_the_tensors_that_are_held_leave(
         self, budget: int, largest: int | None, in_flight: int, window: int
     ) -> None:
-        bounds = HostBudget(nbytes=budget, said="").bounds(largest)
-        assert bounds == {"max_in_flight_bytes": in_flight, "memory_limit": window}
+        assert bounds(budget, largest) == {"max_in_flight_bytes": in_flight, "memory_limit": window}
 
     def test_a_large_budget_leaves_readers_their_defaults(self) -> None:
-        assert HostBudget(nbytes=1 << 30, said="").bounds(4) == {}
+        assert bounds(1 << 30, 4) == bounds(None, 4) == {}
 
 
 class TestTheChoice:
@@ -106,8 +105,17 @@ class TestTheChoice:
         document = json.loads(invoke("explain", model, "--host-budget", "auto", "--json").stdout)
         assert document["host_budget"] == document["selection"]["environment"]["host_memory_budget"] > MIB
 
-    def test_by_default_nothing_is_counted(self, model: Path) -> None:
-        assert open_checkpoint(model).selection.environment.host_memory_budget is None
+    def test_by_default_the_limit_is_what_is_left_and_no_budget_is_told_of(self, model: Path) -> None:
+        environment = open_checkpoint(model).selection.environment
+        assert environment.host_memory_budget is None
+        assert environment.host_memory_limit == environment.host_memory_free
+        assert environment.host_memory_free is not None
+
+    def test_off_is_no_limit(self, model: Path) -> None:
+        checkpoint = open_checkpoint(model, host_budget="off", environment=Environment(host_memory_free=MIB))
+        assert checkpoint.selection.environment.host_memory_limit is None
+        assert len(checkpoint.state_dict(owned=True)) == 5
+        assert "host budget: off" in invoke("explain", model, "--host-budget", "off").stdout
 
 
 class TestWhatIsInfeasible:
@@ -123,6 +131,21 @@ class TestWhatIsInfeasible:
         )
         assert "owned=False" in str(error)
         assert isinstance(error, MemoryError)
+
+    def test_by_default_more_than_there_is_left(self, model: Path) -> None:
+        checkpoint = open_checkpoint(model, environment=Environment(host_memory_free=10 * MIB))
+        with pytest.raises(BudgetInfeasibleError, match=f"machine and cgroups have {10 * MIB} left"):
+            checkpoint.state_dict(owned=True)
+        checkpoint.state_dict()
+        assert checkpoint.report is not None
+        assert checkpoint.report.reader == "safetensors"
+
+    def test_by_default_what_is_left_bounds_what_is_under_way(self, model: Path) -> None:
+        checkpoint = open_checkpoint(model, environment=Environment(host_memory_free=40 * MIB), reader="threaded")
+        cast = {name: tensor.float() for name, tensor in existing(model).items()}
+        candidate = checkpoint.load_into(cast, cast=True).selection.candidate("threaded")
+        assert candidate is not None
+        assert candidate.settings["max_in_flight_bytes"] == 32 * MIB - 4 * MIB  # in steps of 16 MiB
 
     def test_a_part_of_it_fits(self, model: Path) -> None:
         checkpoint = open_checkpoint(model, host_budget="10MiB")

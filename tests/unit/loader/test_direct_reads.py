@@ -10,7 +10,7 @@ import torch
 from support.files import floats, write_index, write_tensors
 from torch import nn
 
-from weight_readers import FileChangedError
+from weight_readers import Environment, FileChangedError
 from weight_readers_loader import open_checkpoint
 
 pytest.importorskip("weight_readers_threaded")
@@ -106,7 +106,7 @@ def test_a_file_that_changed_after_the_checkpoint_was_opened_is_refused_before_a
 @pytest.mark.parametrize(
     ("keywords", "settings"),
     [
-        ({}, {}),
+        ({"environment": Environment(cpus=3)}, {"num_threads": 3}),
         ({"num_weight_load_threads": 3}, {"num_threads": 3}),
         ({"enable_multithread_weight_load": False}, {"num_threads": 1}),
         ({"enable_multithread_weight_load": False, "num_weight_load_threads": 1}, {"num_threads": 1}),

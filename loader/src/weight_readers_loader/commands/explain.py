@@ -18,6 +18,7 @@ from weight_readers.tensors import TensorTable
 from weight_readers_loader.adapters import Adapted, Adapter
 from weight_readers_loader.budget import HostBudget
 from weight_readers_loader.chooser import Chooser
+from weight_readers_loader.commands.elsewhere import Elsewhere
 from weight_readers_loader.commands.output import errors
 from weight_readers_loader.config import LayeredConfig
 from weight_readers_loader.config.adapting import configured_adapters
@@ -37,12 +38,15 @@ class Explained:
     config: LayeredConfig
     cache: str | None = None
     budget: HostBudget | None = None
+    elsewhere: Elsewhere | None = None
     doubt: str | None = None
     error: WeightReadersError | None = None
 
     def lines(self, reference: str) -> list[str]:
         files = counted(len(self.layout.files), "file")
         lines = [f"{reference}: {self.layout.format}, {files}", self.selection.explain()]
+        if self.elsewhere is not None:
+            lines.insert(1, f"what if: {', '.join(self.elsewhere.told())}")
         scheme = "" if self.layout.scheme == "file" else f"{self.layout.scheme} "
         lines += [f"  {scheme}{name}: {value}" for name, value in self.layout.place.items()]
         if self.cache is not None:
@@ -64,6 +68,7 @@ class Explained:
             "files": list(self.layout.paths),
             "place": dict(self.layout.place),
             "cache": self.cache,
+            "what_if": None if self.elsewhere is None else self.elsewhere.told(),
             "host_budget": None if self.budget is None else self.budget.nbytes,
             "selection": self.selection.to_json(),
             "config": self.config.to_json(),
@@ -80,8 +85,11 @@ def explain(
     key_filter: Callable[[str], bool] | None,
     owned: bool,
     into_existing: bool,
+    elsewhere: Elsewhere | None = None,
 ) -> Explained:
     """The same request that a load makes. ``resolve`` finds the files, with the options of the reader.
+
+    ``elsewhere`` has facts that count in place of those of this machine.
 
     Where no reader fits, ``error`` is what a load would end with, the command that mends it included. Raises
     ConfigError as a load would; a value of a reader's option is tried out on the reader, without reading.
@@ -89,13 +97,17 @@ def explain(
     check_reader_options(config)
     wishes, device = asked(config), config.value("device") or "cpu"
     layout = resolve(wishes["options"])
-    chooser = Chooser(format=layout.format, scheme=layout.scheme, **wishes)
+    chooser = Chooser(
+        format=layout.format, scheme=layout.scheme, suppose=elsewhere.over if elsewhere else None, **wishes
+    )
     # Headers of local files are the same whatever the options; of stored ones these say where they are.
     options = wishes["options"] if layout.scheme != "file" else {}
     looking = Chooser(format=layout.format, scheme=layout.scheme, options=options, cache_dir=wishes["cache_dir"])
-    needs, doubt = _needs(layout, key_filter, configured_adapters(config), looking)
+    wanted, needs, doubt = _wanted(layout, key_filter, configured_adapters(config), looking)
+    device = (elsewhere and elsewhere.device) or device
     kept = device.split(":")[0] == "cpu" and not into_existing
-    request = {**needs, "device": device, "owned": owned, "kept_on_host": kept, "into_targets": into_existing}
+    request = {"wanted": wanted, **needs, "device": device, "owned": owned}
+    request |= {"kept_on_host": kept, "into_targets": into_existing}
     selection, error = chooser.explain(**request), None
     if selection.chosen is None or wishes["options"] or wishes["settings"]:
         try:
@@ -106,28 +118,35 @@ def explain(
             error = refusal
     cache = str(chooser.fetched.cache) if chooser.fetched is not None else None
     return Explained(
-        layout=layout, selection=selection, config=config, cache=cache, budget=chooser.budget, doubt=doubt, error=error
+        layout=layout,
+        selection=selection,
+        config=config,
+        cache=cache,
+        budget=chooser.budget,
+        elsewhere=elsewhere,
+        doubt=doubt,
+        error=error,
     )
 
 
-def _needs(
+def _wanted(
     layout: Layout,
     key_filter: Callable[[str], bool] | None,
     adapters: Sequence[Adapter],
     chooser: Chooser,
-) -> tuple[Mapping[str, Any], str | None]:
-    """What the headers ask of a reader; less where they cannot be read, and then why."""
+) -> tuple[Wanted | None, Mapping[str, Any], str | None]:
+    """What is wanted by the headers; where they cannot be read what is known of its needs, and why that is all."""
     if layout.remote is not None and layout.format not in HEADER_FIRST:
-        return _without_headers(key_filter), f"the headers of {layout.format} files are read after the download"
+        return None, _without_headers(key_filter), f"the headers of {layout.format} files are read after the download"
     try:
         reader, _ = chooser.pick()
         checked = preflight(layout, headers_of(layout, reader), strict=False)
     except (CheckpointError, NoSuitableReaderError) as error:
         needs = _without_headers(key_filter)
-        return needs, None if isinstance(error, NoSuitableReaderError) else f"a load would end with: {error}"
+        return None, needs, None if isinstance(error, NoSuitableReaderError) else f"a load would end with: {error}"
     Adapted(adapters, checked.tensors, check=True)
     wanted = Wanted.of(checked.tensors, key_filter, restricted=checked.restricted)
-    return wanted.only(Adapted(adapters, wanted.tensors).needs).needs(), None
+    return wanted.only(Adapted(adapters, wanted.tensors).needs), {}, None
 
 
 def _without_headers(key_filter: Callable[[str], bool] | None) -> Mapping[str, Any]:

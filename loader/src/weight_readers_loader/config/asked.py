@@ -60,7 +60,7 @@ def _of_readers(config: LayeredConfig) -> list[Setting]:
     single = config.setting("enable_multithread_weight_load")
     if single is not None and not single.value:
         found = [setting for setting in found if setting.name not in ("num_weight_load_threads", "prefetch")]
-        found.append(single._replace(name="num_weight_load_threads", value=1))
+        found += [single._replace(name="num_weight_load_threads", value=1), single._replace(name="prefetch", value=0)]
     return [s._replace(value=DEQUANTIZED[s.value]) if s.name == "dequantize" else s for s in found]
 
 
@@ -103,7 +103,7 @@ def _budget(config: LayeredConfig) -> HostBudget | None:
     asked, bound = config.setting("host_budget"), config.setting("max_in_flight_bytes")
     if asked is None:
         return None
-    if bound is not None and asked.value != "auto" and bound.value > asked.value:
+    if bound is not None and isinstance(asked.value, int) and bound.value > asked.value:
         said = f"{bound} and {asked} exclude each other: what is under way is part of the budget"
         raise ConfigError(said, option=bound.name, source=bound.source)
     try:

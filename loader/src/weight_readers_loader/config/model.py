@@ -22,7 +22,8 @@ _UNITS |= {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 _SIZE = re.compile(r"(?P<number>\d+(?:\.\d+)?)\s*(?P<unit>[A-Za-z]*)")
 
 
-def _as_bytes(value: object) -> object:
+def as_bytes(value: object) -> object:
+    """Bytes of a text with a unit (``"256MiB"``); what is no text is left as it is. Raises ValueError."""
     if not isinstance(value, str):
         return value
     match = _SIZE.fullmatch(value.strip())
@@ -32,7 +33,7 @@ def _as_bytes(value: object) -> object:
 
 
 def _as_budget(value: object) -> object:
-    return value if value == "auto" else _as_bytes(value)
+    return value if value in ("auto", "off") else as_bytes(value)
 
 
 def _as_tuple(value: object) -> object:
@@ -40,11 +41,11 @@ def _as_tuple(value: object) -> object:
     return tuple(value) if isinstance(value, list) else value
 
 
-Bytes = Annotated[int, BeforeValidator(_as_bytes), Field(ge=1, le=1 << 50)]
+Bytes = Annotated[int, BeforeValidator(as_bytes), Field(ge=1, le=1 << 50)]
 """A whole number of bytes, or a text with a unit: ``"256MiB"`` (binary) or ``"1.5GB"`` (decimal)."""
 
-Budget = Annotated[Annotated[int, Field(ge=1, le=1 << 50)] | Literal["auto"], BeforeValidator(_as_budget)]
-"""`Bytes`, or ``"auto"``."""
+Budget = Annotated[Annotated[int, Field(ge=1, le=1 << 50)] | Literal["auto", "off"], BeforeValidator(_as_budget)]
+"""`Bytes`, ``"auto"`` or ``"off"``."""
 
 Names = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_as_tuple)]
 FloatDtype = Literal["float64", "float32", "bfloat16", "float16", "fp32", "bf16", "fp16"]
@@ -78,7 +79,8 @@ class LoadConfig(BaseModel):
         None, description="Bytes under way at most, of a reader that copies; a mapping has none under way."
     )
     host_budget: Budget | None = Field(
-        None, description="Host memory that a load may take besides tensors that exist, or auto for what is left."
+        None,
+        description="Host memory that a load may take besides existing tensors; auto for what is left, or off.",
     )
     direct_io: Literal["on", "off", "auto"] | None = Field(
         None, description="Past the page cache; on takes only readers that can."

@@ -36,6 +36,7 @@ INFO = ReaderInfo(
     alignment=Alignment.NATURAL,
     writes=Writes.COPY_ON_WRITE,
     options=frozenset({"dequantize", "readonly", "copy", "prefetch"}),
+    tunable=frozenset({"prefetch"}),
     engine_keys=frozenset(
         {"quantization", "svdquant", "nunchaku", "fsdp", "offloaded", "lora", "adaln_online", "adaln_cache_path"}
     ),

@@ -30,6 +30,7 @@ INFO = ReaderInfo(
     alignment=Alignment.NATURAL,
     writes=Writes.COPY_ON_WRITE,
     options=frozenset({"readonly", "copy", "prefetch"}),
+    tunable=frozenset({"prefetch"}),
     requires=(
         Requirement(module="torch", distribution="torch"),
         Requirement(module="weight_readers_files", distribution="weight-readers-files"),

@@ -42,6 +42,7 @@ INFO = ReaderInfo(
     alignment=Alignment.NATURAL,
     writes=Writes.OWN,
     options=frozenset({"num_threads", "chunk_bytes", "max_in_flight_bytes", "direct_io", "huge_pages"}),
+    tunable=frozenset({"num_threads"}),
     requires=(
         Requirement(module="torch", distribution="torch"),
         Requirement(module="weight_readers_safetensors", distribution="weight-readers-safetensors"),

@@ -29,7 +29,7 @@ from weight_readers_threaded.plugin import INFO
 
 @hookimpl
 def weight_readers_describe():
-    return replace(INFO, name="telling", options=INFO.options | {extra!r}, features=INFO.features)
+    return replace(INFO, name="telling", options=INFO.options | {extra!r}, tunable=frozenset())
 
 @hookimpl
 def weight_readers_create(options):
@@ -47,7 +47,7 @@ from weight_readers_threaded.plugin import INFO
 
 @hookimpl
 def weight_readers_describe():
-    return replace(INFO, name="bare", options=frozenset())
+    return replace(INFO, name="bare", options=frozenset(), tunable=frozenset())
 
 @hookimpl
 def weight_readers_create(options):
@@ -80,7 +80,7 @@ def heard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
         ([], {}),
         (["--num-weight-load-threads", "3"], {"num_threads": 3, "concurrency": 3}),
         (["--enable-multithread-weight-load"], {}),
-        (["--disable-multithread-weight-load"], {"num_threads": 1, "concurrency": 1}),
+        (["--disable-multithread-weight-load"], {"num_threads": 1, "concurrency": 1, "prefetch": 0}),
         (["--disable-broadcast-weight-load"], {}),
         (["--max-in-flight-bytes", "32MiB"], {"max_in_flight_bytes": 32 << 20}),
         (["--direct-io", "auto"], {"direct_io": "auto"}),
@@ -132,7 +132,7 @@ def test_explain_names_where_each_value_comes_from(heard: Callable[[], dict[str,
         "  option enable_multithread_weight_load=False (--disable-multithread-weight-load)",
         "  option prefetch=4 (file c.toml)",
         "  option reader_options.huge_pages=True (--option)",
-        "  made with: num_threads=1, concurrency=1, huge_pages=True",
+        "  made with: num_threads=1, concurrency=1, prefetch=0, huge_pages=True",
     ]
     data = document(invoke("explain", "m", "--config", "c.toml", "--json"))
     assert data["config"]["enable_broadcast_weight_load"] == {"value": False, "source": "default"}
@@ -173,7 +173,7 @@ def test_what_cannot_be_honoured_together_is_refused(
 def test_a_stage_without_threads_beats_the_number_of_the_engine(heard: Callable[[], dict[str, Any]]) -> None:
     engine, stage = {"reader": "telling", "num_weight_load_threads": 8}, {"enable_multithread_weight_load": False}
     open_checkpoint("m", config=layered(engine=engine, stage=stage, environ={})).state_dict()
-    assert heard() == {"num_threads": 1, "concurrency": 1}
+    assert heard() == {"num_threads": 1, "concurrency": 1, "prefetch": 0}
 
 
 def test_of_our_name_and_the_readers_the_one_in_the_higher_layer_counts(heard: Callable[[], dict[str, Any]]) -> None:

@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the machine leaves to this process: memory and CPUs, under its cgroups' limits of version 2 or 1.
-
-Each place that is looked at is an argument, and each may be absent: then that limit is none.
-"""
+"""What the machine leaves to this process: memory and CPUs, under its cgroups' limits of version 2 or 1."""
 
 from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,9 +24,25 @@ HERE = Places()
 
 def available_memory(places: Places = HERE) -> int | None:
     """Bytes that this process can still take before the machine or a cgroup of it has no more; None off Linux."""
+    return _memory(places, swap=0)
+
+
+def reachable_memory(places: Places = HERE) -> int | None:
+    """The same with swap: beyond it the kernel ends processes. Group limits on swap itself are not looked at."""
+    return _memory(places, swap=_table(places.meminfo).get("SwapFree", 0) * 1024)
+
+
+def _memory(places: Places, swap: int) -> int | None:
     free = _table(places.meminfo).get("MemAvailable")
     groups = [*_left(_groups(places, "memory", ""), _V2), *_left(_groups(places, "memory", "memory"), _V1)]
-    return min([*([] if free is None else [free * 1024]), *groups], default=None)
+    left = min([*([] if free is None else [free * 1024]), *groups], default=None)
+    return None if left is None else left + swap
+
+
+def local_ranks(environ: Mapping[str, str] = os.environ) -> int | None:
+    """The processes of this job on this machine, as torchrun tells them; None where nobody does."""
+    told = environ.get("LOCAL_WORLD_SIZE", "")
+    return int(told) if told.isdecimal() and int(told) > 0 else None
 
 
 def available_cpus(places: Places = HERE) -> int:
