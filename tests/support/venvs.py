@@ -13,7 +13,7 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
-RUN_SECONDS = 60
+RUN_SECONDS = 300
 """Ends a child that hangs."""
 
 

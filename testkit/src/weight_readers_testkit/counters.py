@@ -88,10 +88,10 @@ def _read_bytes() -> int:
 def mapped_bytes(path: str) -> int:
     """Bytes of the file that are mapped into this process."""
     needs_linux()
-    total = 0
+    name, total = os.path.realpath(path), 0
     for line in Path("/proc/self/maps").read_text().splitlines():
-        span, _, _, _, *name = line.split(maxsplit=5)[0:4] + line.split(maxsplit=5)[5:]
-        if name and name[0] == path:
+        span, *_, mapped = line.split(maxsplit=5)
+        if mapped == name:
             begin, end = (int(part, 16) for part in span.split("-"))
             total += end - begin
     return total
