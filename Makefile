@@ -9,7 +9,7 @@ DISTRIBUTIONS := core formats/files formats/safetensors plugins/mmap plugins/thr
 EDITABLE := -e "./core[all]" $(foreach d,$(filter-out core,$(DISTRIBUTIONS)),-e ./$(d))
 SOURCES := $(foreach d,$(DISTRIBUTIONS),$(d)/src)
 
-.PHONY: setup demo demo-s3 test lint bench bench-gguf wheels clean
+.PHONY: setup demo demo-s3 test lint bench bench-gguf bench-policy wheels clean
 
 setup: $(READY)
 
@@ -44,6 +44,10 @@ bench: $(READY)
 bench-gguf: $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --requirement requirements-bench.txt
 	@$(BIN)/python -m benchmarks.gguf $(ARGS)
+
+# The automatic choice beside every installed reader and setting; takes minutes and 512 MiB below build/bench.
+bench-policy: $(READY)
+	@$(BIN)/python -m benchmarks.policy $(ARGS)
 
 # Every wheel that an offline install needs: our distributions, and what they depend on.
 wheels: $(READY)

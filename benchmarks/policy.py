@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""``python -m benchmarks.policy``: what it costs to let the policy choose (``make bench-policy``).
+
+Each case is loaded by the automatic choice, with much and with little memory, and by every installed reader with each
+of its settings, in one process, in turns that rotate. The regret is the median over the rounds of the automatic
+choice's time over that of the arm with the least median; with little memory only over arms whose anonymous memory was
+within the budget. What the automatic choice and the arm that is made in the same way differ by is noise, and the cost
+of looking at the machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import itertools
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from benchmarks.conditions import evict, warm
+from benchmarks.data import model
+from benchmarks.entries import row_range
+from benchmarks.rounds import orders
+from benchmarks.settings import EVERY_KEY, MIB, parse_size
+from weight_readers import Selection, TensorSlice, WeightReadersError
+from weight_readers_loader import open_checkpoint
+from weight_readers_loader.process import PeakMemory, resident_bytes
+
+GOAL = 1.15
+SLACK_BYTES = 4 * MIB
+"""Of anonymous memory that is the interpreter's own: Python objects, and what malloc keeps."""
+
+Arm = tuple[str | None, dict[str, Any]]
+ARMS: dict[str, Arm] = {
+    "mapped": ("safetensors", {"copy": False, "prefetch": 0}),
+    "mapped, prefetch 2": ("safetensors", {"copy": False, "prefetch": 2}),
+    "copied": ("safetensors", {"copy": True, "prefetch": 0}),
+    "threaded 1": ("threaded", {"num_threads": 1}),
+    "threaded 2": ("threaded", {"num_threads": 2}),
+    "threaded 4": ("threaded", {"num_threads": 4}),
+    "threaded direct": ("threaded", {"num_threads": 4, "direct_io": "on"}),
+    "runai": ("runai_streamer", {"direct_io": "off"}),
+    "runai direct": ("runai_streamer", {"direct_io": "on"}),
+}
+AUTO, TIGHT = "auto", "auto, tight"
+
+
+@dataclass(frozen=True)
+class Case:
+    """``cache`` cached or cold, ``kind`` keep or into, ``part`` whole, keys or rows."""
+
+    cache: str
+    kind: str
+    part: str
+
+    def __str__(self) -> str:
+        return f"{self.cache} {self.kind} {self.part}"
+
+
+CASES = [Case(*each) for each in itertools.product(("cached", "cold"), ("keep", "into"), ("whole", "keys", "rows"))]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", type=parse_size, default=256 * MIB, help="of the checkpoint, in 4 shards")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--case", action="append", metavar="NAME", help="only this one, as 'cold keep whole'")
+    parser.add_argument("--data", type=Path, default=Path("build/bench/data"))
+    given = parser.parse_args()
+    files = model(given.data, given.size, 4).files
+    say(f"{given.size >> 20} MiB in 4 shards, {given.rounds} rounds, load {os.getloadavg()[0]:.1f}")
+    for case in CASES:
+        if given.case is None or str(case) in given.case:
+            for line in lines(case, *measured(case, files, given.rounds)):
+                say(line)
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def measured(case: Case, files: Sequence[str], rounds: int) -> tuple[dict[str, list[dict[str, Any]]], int]:
+    """Arm -> its result in each round, and the budget of the tight choice."""
+    folder = str(Path(files[0]).parent)
+    tensors = open_checkpoint(folder, reader="safetensors").tensors
+    names, budget, do = [AUTO, TIGHT, *ARMS], tight_budget(case, tensors), work(case, tensors)
+    results: dict[str, list[dict[str, Any]]] = {name: [] for name in names}
+    for name in names:  # imports, dlopen and first calls
+        loaded(name, folder, budget, lambda checkpoint: checkpoint.get_tensor(min(tensors)))
+    for name in itertools.chain.from_iterable(orders(names, rounds)):
+        (evict if case.cache == "cold" else warm)(files)
+        results[name].append(loaded(name, folder, budget, do))
+    return results, budget
+
+
+def loaded(name: str, folder: str, budget: int, do: Callable[[Any], Any]) -> dict[str, Any]:
+    """One load by one arm, clocked from the name of the folder until every byte was touched; or what it failed with."""
+    reader, settings = ARMS.get(name, (None, {}))
+    gc.collect()
+    before = resident_bytes() or (0, 0)
+    try:
+        with PeakMemory(interval=0.002) as peak:
+            begin = time.perf_counter()
+            checkpoint = open_checkpoint(
+                folder, reader=reader, reader_options=settings, host_budget=budget if name == TIGHT else None
+            )
+            picked = do(checkpoint)
+            seconds = time.perf_counter() - begin
+    except WeightReadersError as error:
+        return {"error": str(error)}
+    made = picked if isinstance(picked, Selection) else None
+    return {"seconds": seconds, "anon": max(0, (peak.anon or 0) - before[0]), "made": _made(made, reader, settings)}
+
+
+def _made(selection: Selection | None, reader: str | None, settings: Mapping[str, Any]) -> str:
+    chosen = selection.candidate(selection.chosen or "") if selection is not None else None
+    name, made = (chosen.name, {**chosen.settings, **settings}) if chosen is not None else (reader, settings)
+    return f"{name}({', '.join(f'{option}={value}' for option, value in made.items())})"
+
+
+def work(case: Case, tensors: Mapping[str, Any]) -> Callable[[Any], Any]:
+    """What is done with the checkpoint, into targets that exist before. Returns the selection, where there is one."""
+    names, slices = wanted(case, tensors)
+    shapes = {name: _shape(tensors[name].shape, slices.get(name)) for name in names if case.kind == "into"}
+    targets = {name: torch.ones(shape, dtype=torch.bfloat16) for name, shape in shapes.items()}
+
+    def keep(checkpoint: Any) -> Any:
+        checkpoint.state_dict(key_filter=names.__contains__, slices=slices, touch=True)
+        return checkpoint.report.selection
+
+    def fill(checkpoint: Any) -> Any:
+        return checkpoint.load_into(targets, strict=False).selection
+
+    def copy(checkpoint: Any) -> None:
+        for name, tensor in checkpoint.iter_weights(key_filter=names.__contains__, slices=slices):
+            targets[name].copy_(tensor)
+
+    return keep if case.kind == "keep" else copy if slices else fill
+
+
+def wanted(case: Case, tensors: Mapping[str, Any]) -> tuple[set[str], dict[str, Any]]:
+    if case.part != "rows":
+        return set(list(tensors)[:: EVERY_KEY if case.part == "keys" else 1]), {}
+    matrices = {name: meta.shape[0] for name, meta in tensors.items() if len(meta.shape) == 2}
+    parts = {name: row_range(rows) for name, rows in matrices.items()}
+    return set(parts), {name: TensorSlice(dim=0, start=start, stop=stop) for name, (start, stop) in parts.items()}
+
+
+def _shape(shape: Sequence[int], part: Any) -> tuple[int, ...]:
+    return tuple(shape) if part is None else (part.stop - part.start, *shape[1:])
+
+
+def tight_budget(case: Case, tensors: Mapping[str, Any]) -> int:
+    """A quarter of what is wanted, and at least three of its largest tensors: less cannot be copied one by one."""
+    names, slices = wanted(case, tensors)
+    sizes = [2 * torch.Size(_shape(tensors[name].shape, slices.get(name))).numel() for name in names]
+    return max(sum(sizes) // 4, 3 * max(sizes))
+
+
+def regret(results: Mapping[str, Sequence[Mapping[str, Any]]], auto: str, budget: int | None) -> tuple[float, str]:
+    """The automatic choice's time over the best arm's, median over the rounds, and which arm that is.
+
+    With a ``budget`` only arms count that kept to it in every round.
+    """
+    fitting = [
+        name
+        for name in ARMS
+        if all("error" not in r and (budget is None or r["anon"] <= budget + SLACK_BYTES) for r in results[name])
+    ]
+    best = min(fitting, key=lambda name: median(r["seconds"] for r in results[name]))
+    ratios = [mine["seconds"] / its["seconds"] for mine, its in zip(results[auto], results[best], strict=True)]
+    return median(ratios), best
+
+
+def lines(case: Case, results: Mapping[str, Sequence[Mapping[str, Any]]], budget: int) -> list[str]:
+    """The two regrets of a case, and every arm's median."""
+    told = []
+    for auto, limit in ((AUTO, None), (TIGHT, budget)):
+        failed = [r["error"] for r in results[auto] if "error" in r]
+        if failed:
+            told.append(f"{case}, {auto}: {failed[0]}")
+            continue
+        ratio, best = regret(results, auto, limit)
+        anon = max(r["anon"] for r in results[auto])
+        within = "" if limit is None else f", {anon / MIB:.0f} of {limit / MIB:.0f} MiB of memory"
+        over = "  OVER THE BUDGET" if limit is not None and anon > limit + SLACK_BYTES else ""
+        mark = "" if ratio <= GOAL else f"  OVER {GOAL}"
+        told.append(f"{case}, {auto}: {ratio:.2f} x {best}{within}; {results[auto][0]['made']}{mark}{over}")
+    each = (f"{name} {_median(rs)}" for name, rs in results.items())
+    return [*told, f"    {', '.join(each)}"]
+
+
+def _median(results: Sequence[Mapping[str, Any]]) -> str:
+    if any("error" in result for result in results):
+        return "failed"
+    return f"{median(r['seconds'] for r in results) * 1e3:.0f}/{max(r['anon'] for r in results) / MIB:.0f}"
+
+
+if __name__ == "__main__":
+    main()
