@@ -14,16 +14,14 @@ from typing import Any
 
 import click
 
-from weight_readers_loader.commands.config import CACHE_DIR, FLAGS
+from weight_readers_loader.commands.config import CACHE_DIR, FLAGS, MANIFEST
 from weight_readers_loader.commands.report_file import ReportFile
 
 F = Callable[..., Any]
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 reference = click.argument("reference", metavar="REF")
-manifest = click.option(
-    "--manifest", type=click.Path(exists=True), help="Digests: a file of sha256sum, or a folder of git-lfs pointers."
-)
+manifest = MANIFEST
 
 report = click.option("--report", metavar="FILE", help="Write the report to this file too, as JSON.")
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from weight_readers import ConfigError
 from weight_readers_loader.arguments import whole
 from weight_readers_loader.checkpoint import Checkpoint
 from weight_readers_loader.distributed.operation import Operation
@@ -68,6 +69,14 @@ def opened(
 def _open(operation: Operation, reference: Any, settings: Settings, arguments: dict[str, Any]) -> Checkpoint:
     operation.working_on(os.fspath(reference))
     checkpoint = open_checkpoint(reference, **arguments)
+    verify = checkpoint.config.setting("verify")
+    if verify is not None and verify.value:
+        raise ConfigError(
+            f"{verify}: no rank reads whole files, so that none can compare them with digests",
+            option="verify",
+            source=verify.source,
+            fix="Say false, and run `weight-readers verify` before",
+        )
     if checkpoint.has_adapters and settings.how != "slices":
         raise ValueError(
             f"adapters and how={settings.how!r} exclude each other: what ranks send is as the files have it. "
