@@ -23,20 +23,25 @@ def served(root: Path) -> Iterator[str]:
     """Yields the endpoint. The test is skipped where rclone is not installed (requirements-dev.txt, Linux)."""
     if not BINARY.exists():
         pytest.skip("rclone is not installed")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    address = free_address()
     options = ["--addr", address, "--auth-key", f"{KEY},{SECRET}", "--config", os.devnull, "--vfs-cache-mode", "off"]
+    options += ["--dir-cache-time", "0"]  # files appear as they are written
     server = subprocess.Popen([BINARY, "serve", "s3", *options, root], stderr=subprocess.DEVNULL)
     try:
-        _wait_for(address)
+        wait_for(address)
         yield f"http://{address}"
     finally:
         server.terminate()
         server.wait()
 
 
-def _wait_for(address: str, seconds: float = 30) -> None:
+def free_address() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+def wait_for(address: str, seconds: float = 30) -> None:
     host, port = address.split(":")
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:

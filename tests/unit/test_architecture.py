@@ -44,6 +44,7 @@ IMPORTED_LATE = {
     ("plugins/runai", "awscrt"),
     ("plugins/runai", "boto3"),
     ("plugins/runai", "botocore"),
+    ("plugins/runai", "google"),
 }
 
 

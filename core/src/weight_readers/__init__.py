@@ -89,12 +89,12 @@ from weight_readers.reader import (
     ReadStats,
     StoredDigest,
     StoredFile,
-    TensorMeta,
     TensorSlice,
     WeightReader,
 )
 from weight_readers.registry import Registry
 from weight_readers.selection import Candidate, Selection
+from weight_readers.tensors import TensorMeta
 
 __all__ = [
     "API_VERSION",

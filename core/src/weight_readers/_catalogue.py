@@ -25,7 +25,9 @@ KNOWN_READERS: Mapping[str, KnownReader] = {
     # In the order in which they are suggested where several read a format: first what installs everywhere.
     "safetensors": KnownReader(extra="mmap", formats=frozenset({"safetensors"})),
     "threaded": KnownReader(extra="threaded", formats=frozenset({"safetensors"})),
-    "runai_streamer": KnownReader(extra="runai", formats=frozenset({"safetensors"}), schemes=frozenset({"file", "s3"})),
+    "runai_streamer": KnownReader(
+        extra="runai", formats=frozenset({"safetensors"}), schemes=frozenset({"file", "s3", "gs"})
+    ),
     "gguf": KnownReader(extra="gguf", formats=frozenset({"gguf"})),
     "pt": KnownReader(extra="pt", formats=frozenset({"pt"})),
 }

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from weight_readers._error import WeightReadersError
 
 if TYPE_CHECKING:
-    from weight_readers.reader import TensorMeta
+    from weight_readers.tensors import TensorMeta
 
 
 class CheckpointError(WeightReadersError, ValueError):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from weight_readers import _schema
 from weight_readers._schema import Schema
 from weight_readers.capabilities import ReaderInfo
+from weight_readers.tensors import TensorMeta, TensorTable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -22,47 +23,6 @@ Files = Sequence[str | os.PathLike[str]]
 
 KeyFilter = Callable[[str], bool]
 """Called with each checkpoint name; a falsy answer skips the tensor before its bytes are read."""
-
-
-UNKNOWN = "unknown"
-"""The dtype of a tensor that a reader lists and cannot read."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class TensorMeta(Schema):
-    """One tensor as its file's header describes it.
-
-    ``dtype`` is the torch dtype name of the yielded tensor (``bfloat16``, ``float4_e2m1fn_x2``, ``uint8`` for
-    packed blocks) and ``source_dtype`` the format's own word (``BF16``, ``F4``, ``Q4_K``). ``shape`` is logical;
-    ``stored_shape`` is that of the yielded tensor, which differs for sub-byte and packed types. ``offset`` and
-    ``nbytes`` locate its bytes in ``file``.
-
-    ``ggml_type`` is set where the tensor is yielded packed; ``parameter`` is then the name under which a module
-    holds it (``blk.0.attn_q.qweight`` of ``blk.0.attn_q.weight``). ``converted`` says why the reader yields
-    numbers for what the file holds in quantized blocks. A tensor that cannot be read at all is of dtype `UNKNOWN`,
-    and ``converted`` says why not.
-    """
-
-    name: str
-    dtype: str
-    source_dtype: str
-    shape: tuple[int, ...]
-    stored_shape: tuple[int, ...]
-    nbytes: int
-    file: str
-    offset: int
-    ggml_type: int | None = None
-    parameter: str | None = None
-    converted: str | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "shape", tuple(self.shape))
-        object.__setattr__(self, "stored_shape", tuple(self.stored_shape))
-
-    @property
-    def target(self) -> str:
-        """The name of the parameter that this tensor fills."""
-        return self.parameter or self.name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,15 +43,18 @@ class FileMeta(Schema):
         object.__setattr__(self, "notices", tuple(self.notices))
 
 
-class CheckpointMeta(dict[str, TensorMeta]):
-    """Checkpoint name -> `TensorMeta` in natural shard order, and ``files`` with one `FileMeta` each."""
+class CheckpointMeta(TensorTable):
+    """Checkpoint name -> `TensorMeta` in natural shard order, and ``files`` with one `FileMeta` each.
+
+    A mapping that is equal to the dict of its items, and is not written to; of a `TensorTable` it takes the columns.
+    """
 
     def __init__(self, tensors: Mapping[str, TensorMeta], files: Sequence[FileMeta]) -> None:
         super().__init__(tensors)
         self.files = tuple(files)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return CheckpointMeta, (dict(self), self.files)
+        return CheckpointMeta, (TensorTable(self), self.files)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -69,7 +69,7 @@ class CheckpointFiles:
         totals: Totals,
         verifier: Verifier | None,
     ) -> None:
-        paths = dict.fromkeys(meta.file for meta in part.tensors.values())
+        paths = dict.fromkeys(part.tensors.paths)
         for path in paths:
             self._opened(path)
         arrived = verifier.following(part.in_file_order(files), targets) if verifier else _ignore
@@ -89,7 +89,7 @@ class CheckpointFiles:
         totals.next_group(stats)
 
     def _read(self, reader: WeightReader, files: Sequence[str], part: Wanted, device: str, totals: Totals) -> Stream:
-        paths = dict.fromkeys(meta.file for meta in part.tensors.values())
+        paths = dict.fromkeys(part.tensors.paths)
         for path in paths:
             self.watch.check(path)
         name = reader.info.name

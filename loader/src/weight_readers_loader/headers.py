@@ -16,6 +16,7 @@ from weight_readers import (
     ReaderInfo,
     TensorMeta,
 )
+from weight_readers.tensors import TensorTable
 from weight_readers_loader.contract import kept_contract
 from weight_readers_loader.resolve import Layout
 
@@ -33,7 +34,7 @@ class ReadsHeaders(Protocol):
 class Headers:
     """``located`` maps each path to its tensors; ``groups`` are the files that a reader takes in one go."""
 
-    located: Mapping[str, Mapping[str, TensorMeta]]
+    located: Mapping[str, TensorTable]
     files: tuple[FileMeta, ...] = ()
     groups: tuple[tuple[str, ...], ...] = ()
     problems: tuple[CheckpointError, ...] = field(default=(), compare=False)
@@ -69,7 +70,7 @@ def _read(groups: Sequence[tuple[str, ...]], reader: ReadsHeaders) -> Headers:
             problems += error.problems
             partial += error.partial
     return Headers(
-        located=_located(groups, [*partial, *(tensor for meta in metas for tensor in meta.values())]),
+        located=_located(groups, partial, metas),
         files=tuple(file for meta in metas for file in meta.files),
         groups=tuple(tuple(file.path for file in meta.files) for meta in metas),
         problems=tuple(problems),
@@ -86,8 +87,14 @@ def _meta(reader: ReadsHeaders, paths: Sequence[str]) -> CheckpointMeta:
         return meta
 
 
-def _located(groups: Iterable[Iterable[str]], tensors: Iterable[TensorMeta]) -> dict[str, dict[str, TensorMeta]]:
-    located: dict[str, dict[str, TensorMeta]] = {path: {} for paths in groups for path in paths}
-    for tensor in tensors:
-        located.setdefault(tensor.file, {})[tensor.name] = tensor
+def _located(
+    groups: Iterable[Iterable[str]], partial: Iterable[TensorMeta], metas: Iterable[CheckpointMeta]
+) -> dict[str, TensorTable]:
+    """The tensors of each file; of those of a file with problems, which are in ``partial``, the last of each name."""
+    found: dict[str, dict[str, TensorMeta]] = {path: {} for paths in groups for path in paths}
+    for tensor in partial:
+        found.setdefault(tensor.file, {})[tensor.name] = tensor
+    located = {path: TensorTable(tensors) for path, tensors in found.items()}
+    for meta in metas:
+        located |= meta.by_file()
     return located

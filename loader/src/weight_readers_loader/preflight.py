@@ -18,6 +18,7 @@ from weight_readers import (
     MissingTensorError,
     TensorMeta,
 )
+from weight_readers.tensors import TensorTable
 from weight_readers_loader.headers import Headers, ReadsHeaders, names_in, read_headers
 from weight_readers_loader.resolve import Layout
 from weight_readers_loader.resolve.hub.cache import mended_in_cache
@@ -35,7 +36,7 @@ class Preflight:
     ``notices`` are for people.
     """
 
-    tensors: Mapping[str, TensorMeta]
+    tensors: TensorTable
     files: tuple[FileMeta, ...]
     groups: tuple[tuple[str, ...], ...]
     restricted: bool
@@ -70,8 +71,8 @@ def preflight(layout: Layout, reader: ReadsHeaders, *, strict: bool) -> Prefligh
     chosen = _chosen(headers, layout)
     if layout.index is not None:
         problems += _index_problems(layout, layout.index, headers, chosen, strays)
-    tensors = {name: tensor for held in chosen.values() for name, tensor in held.items()}
-    empty = [tensor for tensor in tensors.values() if not tensor.nbytes and math.prod(tensor.shape) == 0]
+    tensors = TensorTable.joined(chosen.values())
+    empty = _without_elements(tensors)
     problems += [] if problems else _empty_weights(layout, tensors, empty)
     doubts = _doubts(layout, headers, chosen, strays)
     problems += doubts if strict else []
@@ -137,17 +138,30 @@ def _lacks(path: str, names: Sequence[str], index: Index, held: Mapping[str, Col
     )
 
 
-def _chosen(headers: Headers, layout: Layout) -> dict[str, dict[str, TensorMeta]]:
+def _chosen(headers: Headers, layout: Layout) -> Mapping[str, TensorTable]:
     """The tensors of each file that belong to the checkpoint."""
     if layout.index is None:
-        return {path: dict(tensors) for path, tensors in headers.located.items()}
+        return headers.located
     shards = {file.path: file.name for file in layout.files}
-    shard_of = layout.index.weight_map.get
     return {
-        path: {name: tensor for name, tensor in tensors.items() if shard_of(name) == shard}
+        path: _of_shard(tensors, shard, layout.index)
         for path, tensors in headers.located.items()
         if (shard := shards.get(path)) is not None
     }
+
+
+def _of_shard(tensors: TensorTable, shard: str, index: Index) -> TensorTable:
+    """Those of a file's tensors that the index says are in it: all of them, as a rule."""
+    shard_of = index.weight_map.get
+    said = list(map(shard_of, tensors.names))
+    return tensors if said.count(shard) == len(said) else tensors.where(lambda name: shard_of(name) == shard)
+
+
+def _without_elements(tensors: TensorTable) -> list[TensorMeta]:
+    # A table has few kinds for many tensors.
+    if all(kind.nbytes or math.prod(kind.shape) for kind, _ in tensors.kind_counts):
+        return []
+    return [tensor for tensor in tensors.values() if not tensor.nbytes and math.prod(tensor.shape) == 0]
 
 
 def _doubts(
@@ -178,7 +192,7 @@ def _unnamed(path: str, names: Sequence[str], index: Index) -> CheckpointError:
 def _wrong_total(layout: Layout, headers: Headers) -> list[str]:
     if layout.index is None or layout.index.total_size is None:
         return []
-    actual = sum(tensor.nbytes for tensors in headers.located.values() for tensor in tensors.values())
+    actual = sum(tensors.nbytes for tensors in headers.located.values())
     if layout.index.total_size == actual:
         return []
     return [f"{layout.index.name} gives a total of {layout.index.total_size} bytes, and its files hold {actual}"]

@@ -10,7 +10,8 @@ from dataclasses import fields
 
 import torch
 
-from weight_readers import MissingTensorError, PluginContractError, ReadStats, TensorMeta, TensorSlice
+from weight_readers import MissingTensorError, PluginContractError, ReadStats, TensorSlice
+from weight_readers.tensors import Kind
 from weight_readers_loader.contract import kept_contract
 from weight_readers_loader.wanted import Wanted
 
@@ -57,15 +58,16 @@ def delivered(weights: Weights, wanted: Wanted, reader: str, device: str) -> Str
     A reader whose worker failed in silence would otherwise leave a model half filled (NVIDIA/warp#1749).
     Raises MissingTensorError and PluginContractError.
     """
-    due = dict(wanted.tensors)
+    due = set(wanted.tensors.names)
     with ended(weights):
         for name, tensor in _pairs(weights, reader):
-            meta = due.pop(name, None)
-            if breach := _breach(name, tensor, meta, wanted, device):
+            kind = wanted.tensors.kind_of(name) if name in due else None
+            due.discard(name)
+            if breach := _breach(name, tensor, kind, wanted, device):
                 raise PluginContractError(f"reader {reader!r} {breach}", name=reader, code="broken")
             yield name, tensor
     if due:
-        first = next(iter(due.values()))
+        first = next(meta for name, meta in wanted.tensors.items() if name in due)
         raise MissingTensorError(
             f"reader {reader!r} ended early",
             path=first.file,
@@ -86,7 +88,7 @@ def _pairs(weights: Weights, reader: str) -> Stream:
             yield pair
 
 
-def _breach(name: str, tensor: torch.Tensor, meta: TensorMeta | None, wanted: Wanted, device: str) -> str | None:
+def _breach(name: str, tensor: torch.Tensor, meta: Kind | None, wanted: Wanted, device: str) -> str | None:
     if meta is None:
         return f"yielded {name!r}, which {'it had yielded before' if name in wanted.tensors else 'nobody asked for'}"
     if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.strided or tensor.requires_grad:
@@ -101,7 +103,7 @@ def _breach(name: str, tensor: torch.Tensor, meta: TensorMeta | None, wanted: Wa
     return None
 
 
-def _shape(meta: TensorMeta, part: TensorSlice | None) -> tuple[int, ...]:
+def _shape(meta: Kind, part: TensorSlice | None) -> tuple[int, ...]:
     """The shape of the tensor to come; a slice counts logical elements, of which one stored one may hold several."""
     if part is None:
         return meta.stored_shape
@@ -115,9 +117,10 @@ def by_file(weights: Weights, wanted: Wanted, on_file: Callable[[str], None]) ->
     current = None
     with ended(weights):
         for name, tensor in weights:
-            if wanted.tensors[name].file != current:
-                current = wanted.tensors[name].file
-                on_file(current)
+            path = wanted.tensors.path_of(name)
+            if path != current:
+                current = path
+                on_file(path)
             yield name, tensor
 
 

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
 from weight_readers import FileMeta, ListsFiles, TensorMeta, UnreadableFileError, WeightReader
-from weight_readers.reader import UNKNOWN
+from weight_readers.tensors import UNKNOWN
 from weight_readers_loader.digests import hash_of_file, references
 from weight_readers_loader.hashing import Piece, ReadAt, pieces_of
 from weight_readers_loader.resolve import Layout

@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import Any
 
 from weight_readers import Feature, TensorMeta, TensorSlice
+from weight_readers.tensors import TensorTable
 from weight_readers_loader.wording import counted, size
 
 KeyFilter = Callable[[str], bool]
@@ -18,7 +20,7 @@ KeyFilter = Callable[[str], bool]
 class Wanted:
     """``tensors`` are those to be read, and ``whole`` says that they are all that their files hold."""
 
-    tensors: Mapping[str, TensorMeta]
+    tensors: TensorTable
     slices: Mapping[str, TensorSlice] = field(default_factory=dict)
     whole: bool = True
 
@@ -35,7 +37,8 @@ class Wanted:
 
         Raises IndexError with the tensor and its file for a slice of a dimension that is not there.
         """
-        kept = {name: meta for name, meta in tensors.items() if key_filter is None or key_filter(name)}
+        table = TensorTable.of(tensors)
+        kept = table if key_filter is None else table.where(key_filter)
         parts = {name: part for name, part in (slices or {}).items() if name in kept}
         for name, part in parts.items():
             _must_fit(part, kept[name])
@@ -43,28 +46,38 @@ class Wanted:
 
     @property
     def nbytes(self) -> int:
-        return sum(self._sizes())
+        return self.tensors.nbytes - sum(whole - part for whole, part in self._cut())
 
-    def _sizes(self) -> Iterator[int]:
-        if not self.slices:
-            return (meta.nbytes for meta in self.tensors.values())
-        return (_nbytes(meta, self.slices.get(name)) for name, meta in self.tensors.items())
+    @property
+    def largest(self) -> int:
+        """The most bytes that are wanted of one tensor."""
+        whole = self.tensors.where(lambda name: name not in self.slices) if self.slices else self.tensors
+        sizes = (kind.nbytes for kind, _ in whole.kind_counts)
+        return max(chain(sizes, (part for _, part in self._cut())), default=0)
+
+    def _cut(self) -> Iterator[tuple[int, int]]:
+        """Of each tensor that is wanted in part, its bytes and those that are wanted."""
+        for name, part in self.slices.items():
+            meta = self.tensors[name]
+            yield meta.nbytes, _nbytes(meta, part)
 
     def bytes_by_dtype(self) -> dict[str, int]:
         """Bytes wanted by the files' own words for dtypes, most first."""
         sums: Counter[str] = Counter()
-        for name, meta in self.tensors.items():
-            sums[meta.source_dtype] += _nbytes(meta, self.slices.get(name))
+        for kind, count in self.tensors.kind_counts:
+            sums[kind.source_dtype] += kind.nbytes * count
+        for name, (whole, part) in zip(self.slices, self._cut(), strict=True):
+            sums[self.tensors.kind_of(name).source_dtype] -= whole - part
         return dict(sums.most_common())
 
     def skipped(self, tensors: Mapping[str, TensorMeta]) -> list[tuple[str, str]]:
         """``(what, why)`` for those of ``tensors`` that are not wanted, or only in part."""
         found: list[tuple[str, str]] = []
-        if others := [meta.nbytes for name, meta in tensors.items() if name not in self.tensors]:
-            found.append((f"{counted(len(others), 'tensor')} ({size(sum(others))})", "not asked for"))
-        metas = [(self.tensors[name], part) for name, part in self.slices.items()]
-        if outside := sum(meta.nbytes - _nbytes(meta, part) for meta, part in metas):
-            found.append((f"parts of {counted(len(metas), 'tensor')} ({size(outside)})", "outside of their slices"))
+        if others := TensorTable.of(tensors).where(lambda name: name not in self.tensors):
+            found.append((f"{counted(len(others), 'tensor')} ({size(others.nbytes)})", "not asked for"))
+        if outside := sum(whole - part for whole, part in self._cut()):
+            parts = counted(len(self.slices), "tensor")
+            found.append((f"parts of {parts} ({size(outside)})", "outside of their slices"))
         return found
 
     def needs(self) -> dict[str, Any]:
@@ -72,26 +85,24 @@ class Wanted:
         features = set() if self.whole else {Feature.KEY_FILTER}
         return {
             "needs": frozenset(features | ({Feature.SLICES} if self.slices else set())),
-            "dtypes": frozenset(meta.dtype for meta in self.tensors.values()),
+            "dtypes": frozenset(kind.dtype for kind, _ in self.tensors.kind_counts),
             "bytes_wanted": self.nbytes,
-            "largest_tensor": max(self._sizes(), default=0),
+            "largest_tensor": self.largest,
         }
 
     def only(self, names: Collection[str]) -> Wanted:
         """The part of this that is in ``names``."""
         if len(names) >= len(self.tensors) and all(name in names for name in self.tensors):
             return self
-        return replace(self._part(name for name in self.tensors if name in names), whole=False)
+        return replace(self._part(self.tensors.where(names.__contains__)), whole=False)
 
     def split(self, groups: Iterable[Sequence[str]]) -> Iterator[tuple[Sequence[str], Wanted]]:
         """Each group of files with the part that lies in it; groups of which nothing is wanted are left out."""
-        by_file: defaultdict[str, list[str]] = defaultdict(list)
-        for name, meta in self.tensors.items():
-            by_file[meta.file].append(name)
+        by_file = self.tensors.by_file()
         for files in groups:
-            names = [name for file in files for name in by_file.get(file, ())]
-            if names:
-                yield files, self._part(names)
+            tables = [by_file[file] for file in files if file in by_file]
+            if tables:
+                yield files, self if len(tables) == len(by_file) else self._part(TensorTable.joined(tables))
 
     def in_file_order(self, files: Sequence[str]) -> list[str]:
         """The names as readers of order `FILE_OFFSET` take them."""
@@ -99,8 +110,7 @@ class Wanted:
         metas = self.tensors.values()
         return [m.name for m in sorted(metas, key=lambda m: (place[m.file], m.offset, m.nbytes))]
 
-    def _part(self, names: Iterable[str]) -> Wanted:
-        tensors = {name: self.tensors[name] for name in names}
+    def _part(self, tensors: TensorTable) -> Wanted:
         slices = {name: part for name, part in self.slices.items() if name in tensors}
         return Wanted(tensors=tensors, slices=slices, whole=self.whole)
 

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.files import write_index
 
 from weight_readers.errors import BadIndexError, CheckpointError, CheckpointProblems, UnsafePathError
@@ -185,3 +187,33 @@ def test_a_flood_of_bad_values_is_cut(tmp_path: Path) -> None:
     with pytest.raises(CheckpointProblems) as caught:
         read(tmp_path, json.dumps({"weight_map": {f"t{n}": f"../x{n}" for n in range(1000)}}))
     assert len(caught.value.problems) == 100
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r'{"weight_map": {"a": "x", "\u0061": "y"}}',
+        r'{"weight_map": {"a": "x", "a": "x", "\"": "y"}}',
+        '{"metadata": {"n": 1, "n": 1}, "weight_map": {"a": "x"}}',
+        '{"metadata": {"n": [{"b": 1, "b": 1}]}, "weight_map": {"a": "x"}}',
+        '{"metadata": {"n": {"b": 1, "b": 1}}, "weight_map": {"a": "x"}}',
+        '{"metadata": null, "metadata": 1, "weight_map": {"a": "x"}}',
+        '{"weight_map": {"a": "x", "a": 1}}',
+    ],
+)
+def test_a_key_that_is_there_twice_is_found_however_it_is_written_and_wherever_it_is(tmp_path: Path, text: str) -> None:
+    with pytest.raises(BadIndexError, match=r"the key .* twice"):
+        read(tmp_path, text)
+
+
+@given(st.lists(st.tuples(st.text('ab"\\é', max_size=3), st.sampled_from(["x", "y", "é"])), min_size=1, max_size=5))
+def test_an_index_is_refused_where_a_name_is_there_twice_and_only_there(
+    tmp_path_factory: pytest.TempPathFactory, pairs: list[tuple[str, str]]
+) -> None:
+    members = ", ".join(f"{json.dumps(name)}: {json.dumps(file, ensure_ascii=False)}" for name, file in pairs)
+    folder = tmp_path_factory.mktemp("index")
+    if len({name for name, _ in pairs}) < len(pairs):
+        with pytest.raises(BadIndexError, match="twice"):
+            read(folder, f'{{"weight_map": {{{members}}}}}')
+    else:
+        assert dict(pairs) == read(folder, f'{{"weight_map": {{{members}}}}}').weight_map

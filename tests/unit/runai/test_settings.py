@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from weight_readers_runai.settings import StoreSettings, resolve
+from weight_readers_runai.s3_settings import S3Settings, resolve
 
 HERE = "http://127.0.0.1:9000"
 
@@ -76,4 +76,4 @@ def test_secrets_are_named_and_never_shown() -> None:
 
 
 def test_what_nobody_set_is_left_to_the_libraries() -> None:
-    assert {"RUNAI_STREAMER_S3_USE_VIRTUAL_ADDRESSING", "RUNAI_STREAMER_S3_UNSIGNED"} == set(StoreSettings().native())
+    assert {"RUNAI_STREAMER_S3_USE_VIRTUAL_ADDRESSING", "RUNAI_STREAMER_S3_UNSIGNED"} == set(S3Settings().native())

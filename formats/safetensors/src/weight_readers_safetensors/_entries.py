@@ -4,12 +4,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from weight_readers.errors import CheckpointError, ShapeError, TensorLayoutError
-from weight_readers.reader import TensorMeta
+from weight_readers.tensors import TensorKind
 from weight_readers_safetensors.dtypes import DTYPES, Dtype, unknown_dtype
 from weight_readers_safetensors.ranges import stored_shape
 
@@ -21,9 +22,6 @@ UNKNOWN = "unknown"
 """``TensorMeta.dtype`` of a listed tensor whose dtype safetensors does not have."""
 
 _JSON_WORDS = {dict: "an object", list: "a list", str: "a string", bool: "a bool", type(None): "null"}
-
-
-_set = object.__setattr__
 
 
 class MalformedEntryError(Exception):
@@ -39,9 +37,28 @@ class Fields(NamedTuple):
     end: int
 
 
-def plain_shape(text: str | None) -> tuple[int, ...]:
-    """The sizes between the brackets of an entry that the pattern of `_text` matched."""
-    return tuple(map(int, text.split(","))) if text else ()
+_plain_kind = re.compile(r'"dtype": ?"(\w+)", ?"shape": ?\[(.*)\]').fullmatch
+
+
+def plain_kind(text: str) -> tuple[str, tuple[int, ...]]:
+    """Dtype and shape of an entry, as the pattern of `_text` matched them."""
+    found = _plain_kind(text)
+    assert found is not None  # noqa: S101 - it is a part of that pattern
+    return found[1], tuple(map(int, found[2].split(","))) if found[2] else ()
+
+
+Sound = TensorKind | None
+
+
+@lru_cache(maxsize=1024)
+def sound_kind(text: str) -> Sound:
+    """What a plain entry's dtype and shape say; None where something is wrong with them.
+
+    Cached by their text, because the layers of a model share a handful.
+    """
+    dtype, shape = plain_kind(text)
+    size = geometry(dtype, shape)
+    return None if size.nbytes is None else TensorKind(size.torch_name, dtype, shape, size.stored_shape, size.nbytes)
 
 
 def fields_of(entry: Any) -> Fields:
@@ -114,28 +131,10 @@ def problems_of(name: str, fields: Fields, size: Geometry, path: str) -> Sequenc
     return problems
 
 
-def listed(name: str, fields: Fields, size: Geometry, path: str, data_start: int) -> TensorMeta:
+def listed(fields: Fields, size: Geometry) -> TensorKind:
     """The tensor as `inspect` lists it, whatever is wrong with it."""
     dtype, shape, begin, end = fields
-    return tensor_meta(name, dtype, shape[: MAX_DIMS + 1], size, max(0, end - begin), path, data_start + begin)
-
-
-def tensor_meta(
-    name: str, dtype: str, shape: tuple[int, ...], size: Geometry, nbytes: int, path: str, offset: int
-) -> TensorMeta:
-    # The constructor of a frozen dataclass takes four times as long, and ``__dict__`` would be one more object for
-    # the garbage collector: of many new ones it makes a full collection, which stops every thread. What is not set
-    # here has its default in the class.
-    meta = object.__new__(TensorMeta)
-    _set(meta, "name", name)
-    _set(meta, "dtype", size.torch_name)
-    _set(meta, "source_dtype", dtype)
-    _set(meta, "shape", shape)
-    _set(meta, "stored_shape", size.stored_shape)
-    _set(meta, "nbytes", nbytes)
-    _set(meta, "file", path)
-    _set(meta, "offset", offset)
-    return meta
+    return TensorKind(size.torch_name, dtype, shape[: MAX_DIMS + 1], size.stored_shape, max(0, end - begin))
 
 
 def _whole_numbers(field: str, value: Any) -> tuple[int, ...]:

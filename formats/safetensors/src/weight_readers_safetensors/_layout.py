@@ -3,21 +3,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from operator import le
+from typing import NamedTuple
 
 from weight_readers.errors import CheckpointError, TensorLayoutError, TrailingBytesError, TruncatedFileError
 
-Placed = tuple[int, int, str]
-"""``(begin, end, name)``, relative to the data section as in the header."""
+
+class Placed(NamedTuple):
+    """Where tensors begin and end, relative to the data section as in the header, each in the order of the header."""
+
+    names: list[str]
+    begins: list[int]
+    ends: list[int]
+
+    def add(self, names: Iterable[str], begins: Iterable[int], ends: Iterable[int]) -> None:
+        self.names.extend(names)
+        self.begins.extend(begins)
+        self.ends.extend(ends)
 
 
-def layout_problems(placed: Collection[Placed], path: str) -> Iterator[CheckpointError]:
+def layout_problems(placed: Placed, path: str) -> Iterator[CheckpointError]:
     """Gaps and overlaps: the format wants every byte of the data section in exactly one tensor."""
-    if _adjoin(placed):
+    if _adjoin(placed.begins, placed.ends):
         return
     reach, before = 0, ""
     # As a set: the same entry twice is a duplicate, and reported as one.
-    for begin, end, name in sorted(set(placed)):
+    for begin, end, name in sorted(set(zip(placed.begins, placed.ends, placed.names, strict=True))):
         if begin > reach:
             where = f"after tensor {before!r}" if before else "before the first tensor"
             yield TensorLayoutError(
@@ -39,22 +51,17 @@ def layout_problems(placed: Collection[Placed], path: str) -> Iterator[Checkpoin
             reach, before = end, name
 
 
-def _adjoin(placed: Iterable[Placed]) -> bool:
+def _adjoin(begins: Sequence[int], ends: Sequence[int]) -> bool:
     """Whether each tensor begins where the one before it ends, as most writers leave it: nothing to sort then."""
-    reach = 0
-    for begin, end, _ in placed:
-        if begin != reach or end < begin:
-            return False
-        reach = end
-    return True
+    return begins == [0, *ends][:-1] and all(map(le, begins, ends))
 
 
-def size_problems(placed: Collection[Placed], path: str, data_start: int, nbytes: int) -> Iterator[CheckpointError]:
+def size_problems(placed: Placed, path: str, data_start: int, nbytes: int) -> Iterator[CheckpointError]:
     """The size the header speaks of against the ``nbytes`` of the file."""
-    end = max((each[1] for each in placed), default=0)
+    end = max(placed.ends, default=0)
     expected = data_start + end
     if expected > nbytes:
-        lost = [name for _, stop, name in placed if data_start + stop > nbytes]
+        lost = [end for end in placed.ends if data_start + end > nbytes]
         yield TruncatedFileError(
             f"the file is cut (missing bytes: {expected - nbytes}; incomplete tensors: {len(lost)})",
             path=path,

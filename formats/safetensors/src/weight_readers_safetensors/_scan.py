@@ -5,27 +5,27 @@ from __future__ import annotations
 
 import io
 import os
-import re
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from operator import sub
+from typing import Any, TypeGuard, TypeVar
 
 from weight_readers.errors import CheckpointError, DuplicateTensorError, HeaderError, TruncatedFileError
-from weight_readers.reader import TensorMeta
+from weight_readers.tensors import TensorKind, TensorTable
 from weight_readers_files.content import HEAD_BYTES, MAX_SAFETENSORS_HEADER
 from weight_readers_safetensors._entries import (
     Fields,
-    Geometry,
     MalformedEntryError,
+    Sound,
     fields_of,
     geometry,
     json_word,
     listed,
-    plain_shape,
+    plain_kind,
     problems_of,
-    tensor_meta,
+    sound_kind,
 )
 from weight_readers_safetensors._layout import DOWNLOAD_AGAIN, Placed, layout_problems, size_problems
-from weight_readers_safetensors._text import HeaderText
+from weight_readers_safetensors._text import HeaderText, PlainEntry
 from weight_readers_safetensors.content import foreign_content
 
 MAX_ENTRY = 256 * 1024
@@ -33,10 +33,11 @@ MAX_ENTRY = 256 * 1024
 MAX_METADATA = 4 * 1024 * 1024
 """Characters in ``__metadata__``."""
 MAX_METADATA_KEYS = 8_192
-MAX_SIZES = 1024
-"""Different shapes that are remembered at once."""
 MAX_PROBLEMS = 100
 """Problems collected per file before reading its header stops."""
+
+
+T = TypeVar("T")
 
 
 class _TooManyProblemsError(Exception):
@@ -51,12 +52,26 @@ class Scan:
         self.nbytes = 0
         self.data_start = 0
         self.metadata: dict[str, str] = {}
-        self.tensors: dict[str, TensorMeta] = {}
         self.problems: list[CheckpointError] = []
-        self._placed: list[Placed] = []
-        self._sizes: dict[tuple[str, str | None], tuple[tuple[int, ...], Geometry]] = {}
+        # Columns over all entries; of those whose name was there before, the rows are in ``_again``.
+        self._placed = Placed([], [], [])
+        self._kinds: list[TensorKind] = []
+        self._names: set[str] = set()
+        self._again: list[int] = []
         self._has_metadata = False
         self._layout_known = True
+
+    @property
+    def tensors(self) -> TensorTable:
+        """What could be listed so far, in the order of the header; of two entries of one name the first."""
+        names, begins = self._first(self._placed.names), self._first(self._placed.begins)
+        offsets = [self.data_start + begin for begin in begins]
+        return TensorTable.of_columns(names, self._first(self._kinds), [self.path] * len(names), offsets)
+
+    def _first(self, column: Sequence[T]) -> Sequence[T]:
+        """A column without the rows whose name was there before."""
+        again = frozenset(self._again)
+        return [each for row, each in enumerate(column) if row not in again] if again else column
 
     def read(self, file: io.RawIOBase) -> None:
         self.nbytes = file.seek(0, os.SEEK_END)
@@ -127,26 +142,19 @@ class Scan:
                 self._take_tensor(name, text)
         text.finish()
 
-    def _take_run(self, run: Sequence[re.Match[str]]) -> None:
+    def _take_run(self, run: Sequence[PlainEntry]) -> None:
         """Entries whose fields are of the right types; there may be 100 000, so what is right is taken at once."""
-        tensors, sizes, placed = self.tensors, self._sizes, self._placed
-        for match in run:
-            name, dtype, text, first, last = match.groups()
-            shape, size = sizes.get((dtype, text)) or self._size(dtype, text)
-            begin, end = int(first), int(last)
-            if end - begin == size.nbytes and name not in tensors:
-                tensors[name] = tensor_meta(name, dtype, shape, size, end - begin, self.path, self.data_start + begin)
-                placed.append((begin, end, name))
-            else:
-                self._place(name, Fields(dtype, shape, begin, end))
-
-    def _size(self, dtype: str, text: str | None) -> tuple[tuple[int, ...], Geometry]:
-        """The shape that ``text`` writes, and its geometry: the layers of a model share a handful."""
-        shape = plain_shape(text)
-        if len(self._sizes) >= MAX_SIZES:
-            self._sizes.clear()
-        self._sizes[dtype, text] = found = shape, geometry(dtype, shape)
-        return found
+        names, texts, firsts, lasts = zip(*run, strict=True)
+        begins, ends = list(map(int, firsts)), list(map(int, lasts))
+        kinds = list(map(sound_kind, texts))
+        fresh = set(names)
+        if len(fresh) == len(names) and fresh.isdisjoint(self._names) and _fill(kinds, begins, ends):
+            self._names |= fresh
+            self._kinds += kinds
+            self._placed.add(names, begins, ends)
+        else:
+            for name, text, begin, end in zip(names, texts, begins, ends, strict=True):
+                self._place(name, Fields(*plain_kind(text), begin, end))
 
     def _take_tensor(self, name: str, text: HeaderText) -> None:
         try:
@@ -159,12 +167,13 @@ class Scan:
 
     def _place(self, name: str, fields: Fields) -> None:
         size = geometry(fields.dtype, fields.shape)
-        if name in self.tensors:
+        if name in self._names:
+            self._again.append(len(self._kinds))
             self._add(DuplicateTensorError("the header has this name twice", path=self.path, tensor=name))
-        else:
-            self.tensors[name] = listed(name, fields, size, self.path, self.data_start)
+        self._names.add(name)
+        self._kinds.append(listed(fields, size))
         self._layout_known &= fields.begin <= fields.end
-        self._placed.append((fields.begin, fields.end, name))
+        self._placed.add([name], [fields.begin], [fields.end])
         for problem in problems_of(name, fields, size, self.path):
             self._add(problem)
 
@@ -198,7 +207,7 @@ class Scan:
     def _pairs(self, text: HeaderText) -> Iterator[tuple[str, Any]]:
         """Keys and values; of what looks like the entry of a tensor it matters here only that it is an object."""
         for key, run in text.members():
-            yield from ((match[1], {}) for match in run)
+            yield from ((entry[0], {}) for entry in run)
             if not run:
                 yield key, text.value(MAX_METADATA, "a value in __metadata__")
 
@@ -214,6 +223,11 @@ class Scan:
         if len(self.problems) >= MAX_PROBLEMS:
             raise _TooManyProblemsError
         self.problems.append(problem)
+
+
+def _fill(kinds: list[Sound], begins: Iterable[int], ends: Iterable[int]) -> TypeGuard[list[TensorKind]]:
+    """Whether nothing is wrong with any kind, and each byte range holds as many bytes as its kind takes."""
+    return None not in kinds and list(map(sub, ends, begins)) == [kind.nbytes for kind in kinds if kind]
 
 
 def _first_byte_fault(start: bytes) -> str:

@@ -10,12 +10,13 @@ from __future__ import annotations
 import codecs
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 from json import JSONDecodeError
 from typing import Any, Protocol
 
 from weight_readers.errors import CheckpointError, FileChangedError, HeaderError
+from weight_readers_safetensors._entries import MAX_DIMS
 from weight_readers_safetensors._json import DECODER, depth, has_lone_surrogate
 
 WINDOW = 256 * 1024
@@ -25,7 +26,7 @@ MAX_NAME = 64 * 1024
 MAX_DEPTH = 127
 """Nested lists and objects, the header's own object included: the limit of the safetensors library."""
 
-_RUN = 64
+_RUN = 256
 """Plain entries taken at a time: each match is held meanwhile."""
 _SPACES = b" " * WINDOW
 _skip_blanks = re.compile(r"[ \t\n\r]*").match
@@ -33,10 +34,15 @@ _WHOLE = r"(?:0|[1-9][0-9]{0,17})"
 # An entry as every known writer puts it, with the comma before the next. All else takes the careful way through
 # `HeaderText.value`, which costs several times as much; a header of 20 000 tensors is the reason for this one.
 _PLAIN_ENTRY = re.compile(
-    r'"(?!__metadata__")([^"\\\x00-\x1f]{0,4096})": ?\{"dtype": ?"([A-Z0-9_]{1,64})", ?'
-    rf'"shape": ?\[({_WHOLE}(?:, ?{_WHOLE})*)?\], ?'
+    r'"(?!__metadata__")([^"\\\x00-\x1f]{0,4096})": ?\{("dtype": ?"[A-Z0-9_]{1,64}", ?'
+    rf'"shape": ?\[(?:{_WHOLE}(?:, ?{_WHOLE}){{0,{MAX_DIMS}}})?\]), ?'
     rf'"data_offsets": ?\[({_WHOLE}), ?({_WHOLE})\]\}}, ?(?=")'
 )
+
+
+PlainEntry = tuple[str, str, str, str]
+"""Of an entry its name, the text of its dtype and shape, and the two offsets."""
+_groups: Callable[[re.Match[str]], PlainEntry] = re.Match.groups  # type: ignore[assignment]
 
 
 class _Readable(Protocol):
@@ -60,8 +66,8 @@ class HeaderText:
         self._undecoded = b""
         self._fault: CheckpointError | None = None
 
-    def members(self) -> Iterator[tuple[str, Sequence[re.Match[str]]]]:
-        """Take the object that begins here: its keys, or runs of plain tensor entries, the name first in each match.
+    def members(self) -> Iterator[tuple[str, Sequence[PlainEntry]]]:
+        """Take the object that begins here: its keys, or runs of plain tensor entries.
 
         A run has no key (""). After a key, with no run, the caller takes the value with `value` or `members` before it
         asks for the next one.
@@ -81,13 +87,13 @@ class HeaderText:
             if self.peek() == "}":
                 raise self.error("a trailing comma before '}'")
 
-    def _plain_run(self) -> list[re.Match[str]]:
+    def _plain_run(self) -> list[PlainEntry]:
         """The plain entries that follow each other from here on; no more of them at once than are soon dealt with."""
         following = _PLAIN_ENTRY.scanner(self._text, self._at).match  # type: ignore[attr-defined]
         run = list(islice(iter(following, None), _RUN))
         if run:
             self._at = run[-1].end()
-        return run
+        return list(map(_groups, run))
 
     def _key(self) -> str:
         if self.peek() != '"':

@@ -13,9 +13,11 @@ import os
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
+from functools import partial
 
 from weight_readers.errors import CheckpointError, CheckpointProblems
-from weight_readers.reader import FileMeta, TensorMeta
+from weight_readers.reader import FileMeta
+from weight_readers.tensors import TensorMeta, TensorTable
 from weight_readers_files import open_regular
 from weight_readers_safetensors._scan import Scan
 
@@ -35,7 +37,7 @@ class Header:
     nbytes: int
     header_bytes: int
     metadata: dict[str, str] = field(default_factory=dict)
-    tensors: dict[str, TensorMeta] = field(default_factory=dict)
+    tensors: TensorTable = field(default_factory=partial(TensorTable, {}))
 
     def file_meta(self) -> FileMeta:
         """The file as `CheckpointMeta.files` lists it."""

@@ -6,7 +6,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from weight_readers.reader import TensorMeta, TensorSlice
+from weight_readers.reader import TensorSlice
+from weight_readers.tensors import TensorMeta
 from weight_readers_files import Range
 from weight_readers_safetensors.dtypes import DTYPES, Dtype, dtype_of
 

@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from weight_readers.errors import CheckpointError
-from weight_readers.reader import CheckpointMeta, Files, TensorMeta
+from weight_readers.reader import CheckpointMeta, Files
+from weight_readers.tensors import TensorMeta, TensorTable
 from weight_readers_files import natural_order, open_regular
 from weight_readers_files.sets import common_folder, shared
 from weight_readers_safetensors.header import Header, Opener, raise_problems, scan_header
@@ -28,14 +30,17 @@ def read_headers(files: Files, open_file: Opener = open_regular) -> CheckpointMe
     paths = natural_order(files)
     with ThreadPoolExecutor(min(MAX_THREADS, len(paths)), thread_name_prefix="safetensors-header") as pool:
         scanned = list(pool.map(partial(scan_header, open_file=open_file), paths))
-    tensors: dict[str, TensorMeta] = {}
-    for header, _ in scanned:
-        tensors.update(header.tensors)
+    tensors = TensorTable.joined(header.tensors for header, _ in scanned)
     # Names are compared one by one only where some are in two files: there may be 100 000.
-    twice = len(tensors) < sum(len(header.tensors) for header, _ in scanned)
+    twice = len(set(tensors.names)) < len(tensors)
     problems = [
         *(problem for _, found in scanned for problem in found),
         *shared((header.path, header.tensors if twice else ()) for header, _ in scanned),
     ]
-    raise_problems(problems, path=common_folder(paths), partial=tensors.values())
+    raise_problems(problems, path=common_folder(paths), partial=_distinct(tensors))
     return CheckpointMeta(tensors, [header.file_meta() for header, _ in scanned])
+
+
+def _distinct(tensors: TensorTable) -> Iterator[TensorMeta]:
+    """Of tensors of one name the last, where the first was."""
+    yield from dict(tensors.items()).values()

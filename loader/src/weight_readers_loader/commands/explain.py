@@ -14,6 +14,7 @@ from weight_readers import (
     Selection,
     WeightReadersError,
 )
+from weight_readers.tensors import TensorTable
 from weight_readers_loader.adapters import Adapted, Adapter
 from weight_readers_loader.budget import HostBudget
 from weight_readers_loader.chooser import Chooser
@@ -130,5 +131,5 @@ def _needs(
 
 
 def _without_headers(key_filter: Callable[[str], bool] | None) -> Mapping[str, Any]:
-    wanted = Wanted(tensors={}, whole=key_filter is None)
+    wanted = Wanted(tensors=TensorTable({}), whole=key_filter is None)
     return {name: value for name, value in wanted.needs().items() if name not in ("bytes_wanted", "largest_tensor")}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from weight_readers import CheckpointError, TensorMeta, UnknownDtypeError
-from weight_readers.reader import UNKNOWN
+from weight_readers.tensors import UNKNOWN
 from weight_readers_loader.chooser import Chooser
 from weight_readers_loader.digests import Digest, Verified, references, verify
 from weight_readers_loader.preflight import preflight

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from weight_readers.errors import CheckpointError, UnknownDtypeError, UnsupportedDtypeError
-from weight_readers.reader import UNKNOWN, TensorMeta
+from weight_readers.tensors import UNKNOWN, TensorMeta
 from weight_readers_gguf.header import GGUFHeader, TensorInfo
 from weight_readers_gguf.orig_shape import logical_shape
 from weight_readers_gguf.problems import Problems

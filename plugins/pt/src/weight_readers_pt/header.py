@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from weight_readers.errors import CheckpointError, ShapeError, TensorLayoutError, UnsupportedDtypeError
-from weight_readers.reader import FileMeta, TensorMeta
+from weight_readers.reader import FileMeta
+from weight_readers.tensors import TensorMeta
 from weight_readers_files import Range, open_regular
 from weight_readers_files.content import HEAD_BYTES, foreign_content, looks_like_safetensors
 from weight_readers_pt.archive import read_archive

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from weight_readers import CheckpointError, CheckpointMeta
 from weight_readers.reader import Files
 from weight_readers_files import FilePlan, natural_order
-from weight_readers_runai import leaving, refusals
+from weight_readers_runai import leaving, native, refusals
 from weight_readers_runai.deadline import within
 from weight_readers_runai.options import DEFAULT_MEMORY_LIMIT, Options
 from weight_readers_runai.store import ObjectState, Store
@@ -35,6 +35,7 @@ _DIAGNOSIS_SECONDS = 4.0
 class KnownObjects:
     """Headers, and the state each object was in before its header was read."""
 
+    store: Store
     states: Mapping[str, ObjectState]
     meta: CheckpointMeta
 
@@ -43,7 +44,7 @@ class ObjectHeaders:
     """The headers of the objects that were asked for last, kept as long as those are the same."""
 
     def __init__(self, store: Store) -> None:
-        self._store = store
+        self.store = store
         self._last: KnownObjects | None = None
 
     def read(self, files: Files) -> KnownObjects:
@@ -54,7 +55,8 @@ class ObjectHeaders:
         last = self._last
         if last is not None and last.states == states and [file.path for file in last.meta.files] == paths:
             return last
-        self._last = known = KnownObjects(states, read_headers(paths, lambda path: self._open(path, looks[path])))
+        meta = read_headers(paths, lambda path: self._open(path, looks[path]))
+        self._last = known = KnownObjects(self.store, states, meta)
         return known
 
     def _looks(self, paths: Sequence[str]) -> dict[str, ObjectState | CheckpointError]:
@@ -64,7 +66,7 @@ class ObjectHeaders:
 
     def _look(self, path: str) -> ObjectState | CheckpointError:
         try:
-            return self._store.state(_uri(path))
+            return self.store.state(_uri(path))
         except CheckpointError as error:
             return error
 
@@ -72,7 +74,7 @@ class ObjectHeaders:
     def _open(self, path: str, look: ObjectState | CheckpointError) -> Iterator[io.RawIOBase]:
         if isinstance(look, CheckpointError):
             raise look
-        with ObjectFile(self._store, _uri(path), look) as file:
+        with ObjectFile(self.store, _uri(path), look) as file:
             yield file
 
 
@@ -118,7 +120,6 @@ class StoredObjects:
     """The native client of S3 takes some 170 MiB besides."""
     congruent = False
     gap = 0
-    _used_in: int | None = None
 
     def __init__(self, store: Store, states: Mapping[str, ObjectState], options: Options) -> None:
         self._store = store
@@ -127,16 +128,13 @@ class StoredObjects:
 
     def open(self) -> Streamer:
         """A session that is told the settings which the headers were read with."""
-        self._refuse_fork()
+        native.claim(_uri(next(iter(self._states))))
         # One request per range of ours, which is what `guard` relies on.
         environment = {"RUNAI_STREAMER_CHUNK_BYTESIZE": str(_BLOCK_BYTES), **self._options.threads()}
         settings = self._store.settings
         streamer = Streamer(environment | settings.native(), keep_environment=True)
-        # The library makes more clients later on, when the variables are as before again.
-        if settings.endpoint or settings.region:
-            from runai_model_streamer.s3_utils.s3_utils import S3Credentials
-
-            streamer.use_credentials(S3Credentials(region_name=settings.region, endpoint=settings.endpoint))
+        if (credentials := settings.credentials()) is not None:
+            streamer.use_credentials(credentials)
         return streamer
 
     def failure(self, code: int | None, words: str, path: str, tensor: str) -> CheckpointError:
@@ -164,31 +162,19 @@ class StoredObjects:
 
     def _ask_again(self, uri: Uri) -> None:
         """Raise what the store says of the object now."""
-        store = Store(self._store.settings, _DIAGNOSIS_SECONDS)
+        store = type(self._store)(self._store.settings, _DIAGNOSIS_SECONDS)
         now, known = store.state(uri), self._states.get(str(uri))
         if known is not None:
             known.require(now, uri)
         if now.nbytes:
             store.read(uri, 0, min(FIRST_BYTES, now.nbytes))
-        region = store.region(uri.bucket)
-        # boto3 follows a bucket to its region, the native client does not.
-        if region is not None and region != (store.settings.region or "us-east-1"):
-            raise refusals.elsewhere(uri, region, store.settings)
+        store.require_here(uri)
 
     def check(self, plan: FilePlan, tensor: str, *, last: bool) -> None:
         """Raise FileChangedError, before the last tensor of an object, unless it is as its header was read."""
         known, uri = self._states.get(plan.path), _uri(plan.path)
         if last and known is not None:
             self._store.require_same(uri, known, tensor)
-
-    def _refuse_fork(self) -> None:
-        used = StoredObjects._used_in
-        if used is not None and used != os.getpid():
-            raise RuntimeError(
-                "object storage was streamed in the parent of this forked process, and the native client does not "
-                "survive a fork: start the process with spawn or forkserver"
-            )
-        StoredObjects._used_in = os.getpid()
 
 
 def _uri(path: str) -> Uri:

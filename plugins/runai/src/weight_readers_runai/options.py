@@ -6,11 +6,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 from weight_readers import Feature, Order, ReaderInfo
 from weight_readers_files import FilePlan
-from weight_readers_runai.plugin import NAME
-from weight_readers_runai.settings import StoreSettings, resolve
+from weight_readers_runai.plugin import NAME, STORE_OPTIONS
 
 MIB = 1 << 20
 DIRECT_IO = ("auto", "on", "off")
@@ -36,6 +36,7 @@ class Options:
     path_style: bool | None = None
     unsigned: bool | None = None
     profile: str | None = None
+    project: str | None = None
 
     def __post_init__(self) -> None:
         _whole("memory_limit", self.memory_limit, 1, 1 << 50, "bytes")
@@ -43,7 +44,7 @@ class Options:
         _one_of("order", self.order, ORDERS)
         _one_of("direct_io", self.direct_io, DIRECT_IO)
         _seconds("timeout", self.timeout)
-        for name in ("endpoint", "region", "profile"):
+        for name in ("endpoint", "region", "profile", "project"):
             _or_none(name, getattr(self, name), str, "a text that is not empty")
         for name in ("path_style", "unsigned"):
             _or_none(name, getattr(self, name), bool, "True or False")
@@ -59,15 +60,9 @@ class Options:
             return {}
         return {_CONCURRENCY: str(self.concurrency or DEFAULT_CONCURRENCY)}
 
-    def store(self) -> StoreSettings:
-        """Where object storage is, by options and environment. Raises ValueError for an endpoint that is no URL."""
-        return resolve(
-            endpoint=self.endpoint,
-            region=self.region,
-            path_style=self.path_style,
-            unsigned=self.unsigned,
-            profile=self.profile,
-        )
+    def store(self) -> dict[str, Any]:
+        """The options of object storage, None for those that were not given."""
+        return {name: getattr(self, name) for name in sorted(frozenset().union(*STORE_OPTIONS.values()))}
 
     def limit(self, plans: Sequence[FilePlan], default: int = DEFAULT_MEMORY_LIMIT) -> int:
         """How many bytes may be under way. Raises ValueError where that does not hold the largest tensor."""

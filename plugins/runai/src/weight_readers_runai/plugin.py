@@ -27,7 +27,11 @@ FEATURES = frozenset(
 )
 STORE_FEATURES = frozenset({Feature.LISTS, Feature.FETCHES, Feature.DIGESTS})
 OPTIONS = frozenset({"memory_limit", "concurrency", "order", "timeout", "direct_io"})
-STORE_OPTIONS = frozenset({"endpoint", "region", "path_style", "unsigned", "profile"})
+STORE_OPTIONS = {
+    "s3": frozenset({"endpoint", "region", "path_style", "unsigned", "profile"}),
+    "gs": frozenset({"endpoint", "unsigned", "project"}),
+}
+"""Those of each kind of store; all are offered where its scheme is."""
 
 
 def declared() -> ReaderInfo:
@@ -47,7 +51,7 @@ def declared() -> ReaderInfo:
         order=Order.FILE_OFFSET,
         alignment=Alignment.NATURAL,
         writes=Writes.OWN,
-        options=OPTIONS | (STORE_OPTIONS if stores else frozenset()),
+        options=OPTIONS.union(*(STORE_OPTIONS[scheme] for scheme in stores)),
         requires=(
             Requirement(module="torch", distribution="torch"),
             Requirement(module=PACKAGE, distribution=DISTRIBUTION),

@@ -23,7 +23,10 @@ _NEEDED = {
 """The functions that are called, and the parameters without which they cannot do it: any range into any memory, and
 a wait that ends. They came with 0.17."""
 
-_OBJECT_STORES = {"s3": ("runai_model_streamer_s3", "s3")}
+_OBJECT_STORES = {
+    "s3": ("runai_model_streamer_s3", "s3"),
+    "gs": ("runai_model_streamer_gcs", "gcs"),
+}
 """Scheme -> the vendor's package for it, and the extra of ours that brings it."""
 
 

@@ -3,10 +3,10 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 
 import torch
 
@@ -33,6 +33,7 @@ from weight_readers_runai.plugin import declared
 from weight_readers_runai.requests import loads_of
 from weight_readers_runai.session import Source, opened, refused, window_of
 from weight_readers_runai.store import ObjectState, Store
+from weight_readers_runai.stores import store_of
 from weight_readers_runai.streamer import StreamerError
 from weight_readers_runai.uris import Uri, common_scheme
 from weight_readers_safetensors import HeaderCache, plan
@@ -47,8 +48,8 @@ class StreamerReader:
     order: ``file-offset``, or ``completion``: whatever is read first.
     timeout: seconds without any answer after which reading fails.
     direct_io: ``auto`` (past the page cache where the files are not in it), ``on`` or ``off``.
-    endpoint, region, path_style, unsigned, profile: of object storage, for the listing and the streaming alike; by
-        default what the AWS_* variables say.
+    endpoint, region, path_style, unsigned, profile, project: of object storage, for the listing and the
+        streaming alike; by default what the variables of each kind say (`stores`).
     """
 
     info: ReaderInfo
@@ -67,6 +68,7 @@ class StreamerReader:
         path_style: bool | None = None,
         unsigned: bool | None = None,
         profile: str | None = None,
+        project: str | None = None,
     ) -> None:
         self._options = Options(
             memory_limit=memory_limit,
@@ -79,10 +81,13 @@ class StreamerReader:
             path_style=path_style,
             unsigned=unsigned,
             profile=profile,
+            project=project,
         )
         self.info = self._options.declared(declared())
         self.selection = None
         self._headers = HeaderCache()
+        self._objects: dict[str, ObjectHeaders] = {}
+        self._making = threading.Lock()
 
     def read_meta(self, files: Files) -> CheckpointMeta:
         """Check every header. Raises `CheckpointProblems` listing all that is wrong, over all files."""
@@ -141,48 +146,52 @@ class StreamerReader:
 
     def _source(self, known: KnownHeaders[CheckpointMeta] | KnownObjects, plans: Sequence[FilePlan]) -> Source:
         if isinstance(known, KnownObjects):
-            return StoredObjects(self._store, known.states, self._options)
+            return StoredObjects(known.store, known.states, self._options)
         return LocalFiles(plans, self._options)
 
     # --- object stores ------------------------------------------------------------------------------------
 
     def list_folder(self, folder: str) -> list[StoredFile]:
-        """What lies directly under ``s3://bucket/prefix``, taken as a folder; empty where there is nothing."""
-        return self._store.list_folder(self._uri(folder))
+        """What lies directly under a prefix (``s3://bucket/prefix``), taken as a folder; empty if there is nothing."""
+        uri = self._uri(folder)
+        return self._store(uri.scheme).list_folder(uri)
 
     def read_start(self, path: str, limit: int) -> bytes:
         """The first ``limit`` bytes of an object, or all if it has fewer."""
         uri = self._uri(path)
-        state = self._store.state(uri)
-        return self._store.read(uri, 0, min(limit, state.nbytes), state)
+        store = self._store(uri.scheme)
+        state = store.state(uri)
+        return store.read(uri, 0, min(limit, state.nbytes), state)
 
     def stored_digest(self, path: str) -> StoredDigest:
         """The checksum of the whole object that the store keeps, or why there is none to compare with."""
-        return checksums.stored(self._store.head_with_checksums(self._uri(path)))
+        uri = self._uri(path)
+        return checksums.stored(self._store(uri.scheme).head_with_checksums(uri))
 
     def digest(self, path: str, algorithm: str, *, on_bytes: Callable[[int], None] | None = None) -> str:
         """Hex digits of the object's bytes as they arrive by ranges, of one state of it.
 
         Raises FileChangedError where it changes meanwhile, ValueError for an algorithm that is not known.
         """
-        return checksums.digest(self._store, self._uri(path), algorithm, on_bytes)
+        uri = self._uri(path)
+        return checksums.digest(self._store(uri.scheme), uri, algorithm, on_bytes)
 
     def place(self, path: str) -> dict[str, str]:
         """Endpoint, region and so on, each with the option or variable it comes from; never a secret."""
-        self._uri(path)
-        return self._store.settings.effective()
+        return self._store(self._uri(path).scheme).settings.effective()
 
     def version(self, path: str) -> FileVersion:
         """Size and ETag of an object."""
-        state = self._store.state(self._uri(path))
+        uri = self._uri(path)
+        state = self._store(uri.scheme).state(uri)
         return FileVersion(nbytes=state.nbytes, tag=state.etag)
 
     def fetch(
         self, path: str, ranges: Sequence[Range], write: Callable[[int, memoryview], None], *, version: FileVersion
     ) -> None:
         """Give ``write`` each ``(offset, length)`` of ``ranges`` in pieces of at most 8 MiB as they arrive."""
-        state = ObjectState(version.nbytes, version.tag)
-        source = StoredObjects(self._store, {str(self._uri(path)): state}, self._options)
+        uri, state = self._uri(path), ObjectState(version.nbytes, version.tag)
+        source = StoredObjects(self._store(uri.scheme), {str(uri): state}, self._options)
         limit = self._options.memory_limit or source.window
         fetch(source, path, ranges, write, limit=limit, timeout=self._options.timeout)
 
@@ -192,13 +201,15 @@ class StreamerReader:
             raise ValueError(f"{path!r} is no URI that reader {self.info.name!r} reads: {sorted(self.info.schemes)}")
         return uri
 
-    @cached_property
-    def _store(self) -> Store:
-        return Store(self._options.store(), self._options.timeout)
+    def _store(self, scheme: str) -> Store:
+        return self._headers_in(scheme).store
 
-    @cached_property
-    def _objects(self) -> ObjectHeaders:
-        return ObjectHeaders(self._store)
+    def _headers_in(self, scheme: str) -> ObjectHeaders:
+        with self._making:
+            if scheme not in self._objects:
+                store = store_of(scheme, self._options.store(), self._options.timeout)
+                self._objects[scheme] = ObjectHeaders(store)
+            return self._objects[scheme]
 
     def _known(self, files: Files) -> KnownHeaders[CheckpointMeta] | KnownObjects:
         """The headers. Raises ValueError where the files lie in several kinds of place, or in one not read here."""
@@ -207,7 +218,7 @@ class StreamerReader:
         if scheme == "file":
             return self._headers.read(paths)
         self._uri(paths[0])
-        return self._objects.read(paths)
+        return self._headers_in(scheme).read(paths)
 
     def _iterate(
         self, source: Source, plans: Sequence[FilePlan], device: torch.device, on_progress: Progress | None

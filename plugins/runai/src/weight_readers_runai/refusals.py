@@ -2,12 +2,12 @@
 """What an object store or the way to it refuses, as the error that says so.
 
 The native library has one sentence, ``File access error``, for nearly all of this: what is wrong is found out by
-asking once more, through boto3.
+asking once more, through the client in Python.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 from weight_readers import CheckpointError, CheckpointNotFoundError, FileChangedError, UnreadableFileError
 from weight_readers_runai.failures import NATIVE_LOG
@@ -31,30 +31,64 @@ _DENIED = {
 }
 """What the store says of a request that it denies, beside plain AccessDenied."""
 _ELSEWHERE = frozenset({"PermanentRedirect", "TemporaryRedirect", "AuthorizationHeaderMalformed", "301", "307"})
-_CHECK_ENDPOINT = "Check endpoint and network; AWS_ENDPOINT_URL or option endpoint= says where the store is"
+_NO_CREDENTIALS = frozenset(
+    {"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "CredentialRetrievalError"}
+    | {"DefaultCredentialsError", "RefreshError", "FileNotFoundError"}
+)
+"""Of boto3 and of google-auth; and no other file is opened for a request than a key's."""
 
 
 def of_request(error: Exception, uri: Uri, settings: StoreSettings, timeout: float) -> CheckpointError:
-    """The error for what a request of boto3 ended with."""
-    response = getattr(error, "response", None)
-    if isinstance(response, dict):
-        return _of_answer(response, uri, settings)
+    """The error for what a request of a client in Python ended with."""
+    error = _last(error)
+    answer = _answer(error)
+    if answer is not None:
+        return _of_answer(answer, uri, settings)
     name = type(error).__name__
-    if name in ("NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "CredentialRetrievalError"):
-        fix = "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or option profile=; unsigned=True for a public bucket"
-        return _unreadable("no credentials", uri, settings, found=str(error), fix=fix)
+    if name in _NO_CREDENTIALS:
+        return _unreadable("no credentials", uri, settings, found=_short(error), fix=settings.ways[0])
     if "Timeout" in name:
         what = f"the store did not answer within {timeout:g} seconds"
-        return _unreadable(what, uri, settings, found=name, fix=f"{_CHECK_ENDPOINT}; option timeout= waits longer")
-    if "Connect" in name or "Connection" in name or "SSL" in name:
+        return _unreadable(what, uri, settings, found=name, fix=f"{_check(settings)}; option timeout= waits longer")
+    if any(word in name for word in ("Connect", "Connection", "SSL", "Transport")):
         what = "the endpoint cannot be reached"
-        return _unreadable(what, uri, settings, found=_short(error), fix=_CHECK_ENDPOINT)
-    return _unreadable("the request failed", uri, settings, found=f"{name}: {_short(error)}", fix=_CHECK_ENDPOINT)
+        return _unreadable(what, uri, settings, found=_short(error), fix=_check(settings))
+    return _unreadable("the request failed", uri, settings, found=f"{name}: {_short(error)}", fix=_check(settings))
 
 
-def _of_answer(response: dict[str, Any], uri: Uri, settings: StoreSettings) -> CheckpointError:
-    code = str(response.get("Error", {}).get("Code", ""))
-    status = str(response.get("ResponseMetadata", {}).get("HTTPStatusCode", ""))
+class _Answer(NamedTuple):
+    """HTTP status, the store's own code, and the region that it names."""
+
+    status: str
+    code: str
+    region: str | None = None
+
+
+def _last(error: Exception) -> Exception:
+    """The failure itself, of an error that says how long it was tried."""
+    for _ in range(4):
+        inner = getattr(error, "cause", None)
+        if not isinstance(inner, Exception) or _answer(error) is not None:
+            break
+        error = inner
+    return error
+
+
+def _answer(error: Exception) -> _Answer | None:
+    """What a store answered; None where none did."""
+    response = getattr(error, "response", None)
+    if isinstance(response, dict):  # botocore
+        metadata, said = response.get("ResponseMetadata", {}), response.get("Error", {})
+        region = said.get("Region") or metadata.get("HTTPHeaders", {}).get("x-amz-bucket-region")
+        return _Answer(str(metadata.get("HTTPStatusCode", "")), str(said.get("Code", "")), region)
+    status = getattr(error, "code", None)  # google-api-core
+    if not isinstance(status, int):
+        return None
+    return _Answer(str(int(status)), "")
+
+
+def _of_answer(answer: _Answer, uri: Uri, settings: StoreSettings) -> CheckpointError:
+    status, code, region = answer
     found = f"HTTP {status} {code if code != status else ''}".strip()
     if code == "412" or status == "412":
         fix = "Load again once its writer has finished"
@@ -69,30 +103,27 @@ def _of_answer(response: dict[str, Any], uri: Uri, settings: StoreSettings) -> C
     if status in ("401", "403"):
         return _unreadable("access denied", uri, settings, found=found, fix=_CHECK_KEYS)
     if code in _ELSEWHERE or status in ("301", "307", "400"):
-        return elsewhere(uri, _region(response), settings, found=found)
+        return elsewhere(uri, region, settings, found=found)
     return _unreadable("the store failed", uri, settings, found=found, fix="Try again later, or ask who runs it")
 
 
 def elsewhere(uri: Uri, region: str | None, settings: StoreSettings, *, found: str | None = None) -> CheckpointError:
     """The store sends elsewhere, or the signature names another region than the bucket's."""
-    if region is None or region == settings.region:
+    if region is None or region == getattr(settings, "region", None):
         fix = "Check region and endpoint: the bucket may be in another region"
         return _unreadable("the store refused the request", uri, settings, found=found, fix=fix)
     fix = f"Set AWS_REGION={region}, or option region={region!r}"
     return _unreadable(f"the bucket is in region {region!r}", uri, settings, found=found, fix=fix)
 
 
-def _region(response: dict[str, Any]) -> str | None:
-    """The region that an answer names as the bucket's, in its body or its headers."""
-    headers = response.get("ResponseMetadata", {}).get("HTTPHeaders", {})
-    found = response.get("Error", {}).get("Region") or headers.get("x-amz-bucket-region")
-    return str(found) if found else None
+def _check(settings: StoreSettings) -> str:
+    return f"Check endpoint and network; {settings.ways[1]}"
 
 
 def cut(uri: Uri, *, expected: int, found: int, settings: StoreSettings) -> UnreadableFileError:
     """The connection ended too soon, each time that it was taken up."""
     what = "the connection was cut before all bytes had come"
-    return _unreadable(what, uri, settings, expected=f"{expected} bytes", found=f"{found} bytes", fix=_CHECK_ENDPOINT)
+    return _unreadable(what, uri, settings, expected=f"{expected} bytes", found=f"{found} bytes", fix=_check(settings))
 
 
 def short(uri: Uri, words: str, settings: StoreSettings) -> UnreadableFileError:
@@ -109,7 +140,7 @@ def range_refused(uri: Uri, *, found: str, settings: StoreSettings, expected: st
 
 
 def native(uri: Uri, words: str, settings: StoreSettings) -> UnreadableFileError:
-    """The library failed, and boto3 finds nothing wrong."""
+    """The library failed, and the client in Python finds nothing wrong."""
     return _unreadable("streaming the object failed", uri, settings, found=words, fix=NATIVE_LOG)
 
 
@@ -119,7 +150,7 @@ def silent(uri: Uri, settings: StoreSettings, timeout: float, *, behind_another:
     if behind_another:
         fix = "An earlier load of this process still waits for a store that does not answer: try again in a minute"
         return _unreadable(what, uri, settings, fix=fix)
-    return _unreadable(what, uri, settings, fix=f"{_CHECK_ENDPOINT}; option timeout= waits longer. {NATIVE_LOG}")
+    return _unreadable(what, uri, settings, fix=f"{_check(settings)}; option timeout= waits longer. {NATIVE_LOG}")
 
 
 def _unreadable(

@@ -1,107 +1,59 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where object storage is and how to talk to it: one object for the listing in Python and the native streaming.
 
-An option wins over the environment. boto3 and the native library each read the AWS_* variables by rules of their
+An option wins over the environment. The Python client and the native library each read variables by rules of their
 own, so what counts is decided here, once, and both are told.
 """
 
 from __future__ import annotations
 
-import ipaddress
-import os
-import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from weight_readers_runai.plugin import NAME
 
-DEPRECATED_ENDPOINT = "RUNAI_STREAMER_S3_ENDPOINT"
-_ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", DEPRECATED_ENDPOINT)
-_REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
-_VIRTUAL = "RUNAI_STREAMER_S3_USE_VIRTUAL_ADDRESSING"
-_UNSIGNED = "RUNAI_STREAMER_S3_UNSIGNED"
-_CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_PROFILE")
-
 
 @dataclass(frozen=True, kw_only=True)
-class StoreSettings:
-    """What counts, and in ``origins`` where each value comes from; ``seen`` are names of variables, never values."""
+class StoreSettings(ABC):
+    """What counts, and in ``origins`` where each value comes from; ``seen`` are names of variables, never values.
+
+    ``ways`` are, in words for a person, how to name credentials and how to name the endpoint.
+    """
+
+    ways: ClassVar[tuple[str, str]]
 
     endpoint: str | None = None
-    region: str | None = None
-    path_style: bool = False
-    unsigned: bool = False
-    profile: str | None = None
     origins: Mapping[str, str] = field(default_factory=dict)
     seen: tuple[str, ...] = ()
 
+    @abstractmethod
     def native(self) -> dict[str, str]:
         """The variables that make the native library do the same."""
-        values = {
-            "AWS_ENDPOINT_URL": self.endpoint,
-            "AWS_REGION": self.region,
-            "AWS_PROFILE": self.profile,
-            _VIRTUAL: "0" if self.path_style else "1",
-            _UNSIGNED: "1" if self.unsigned else "0",
-        }
-        return {name: value for name, value in values.items() if value is not None}
+
+    @abstractmethod
+    def _said(self) -> dict[str, str]:
+        """Each value in words."""
+
+    def credentials(self) -> Any:
+        """What a session of the native library is told besides: an object of its own, None for nothing."""
+        return None
 
     def effective(self) -> dict[str, str]:
         """For people: each value and where it comes from."""
-        said = {
-            "endpoint": self.endpoint or "the AWS endpoint of the region",
-            "region": self.region or "as boto3 and the library find it",
-            "addressing": "path" if self.path_style else "virtual host",
-            "requests": "unsigned" if self.unsigned else "signed",
-            "credentials": f"profile {self.profile}" if self.profile else ", ".join(self.seen) or "default chain",
-        }
+        said = self._said()
         return {name: f"{text} ({self.origins[name]})" if name in self.origins else text for name, text in said.items()}
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {value}" for name, value in self.effective().items())
 
 
-def resolve(
-    *,
-    endpoint: str | None = None,
-    region: str | None = None,
-    path_style: bool | None = None,
-    unsigned: bool | None = None,
-    profile: str | None = None,
-    environ: Mapping[str, str] | None = None,
-) -> StoreSettings:
-    """The settings that count. Raises ValueError naming option or variable for an endpoint that is no http URL.
-
-    Path style is the default for an endpoint that was given, except Amazon's own: few others have a host name for
-    every bucket. Unsigned requests are never guessed from missing credentials.
-    """
-    environment = os.environ if environ is None else environ
-    origins: dict[str, str] = {}
-    endpoint = _first("endpoint", endpoint, _ENDPOINTS, environment, origins)
-    if origins.get("endpoint") == DEPRECATED_ENDPOINT:
-        _warn_deprecated()
-    endpoint = _checked_endpoint(endpoint, origins.get("endpoint", ""))
-    region = _first("region", region, _REGIONS, environment, origins)
-    profile = _first("credentials", profile, ("AWS_PROFILE",), environment, origins)
-    if path_style is None and _VIRTUAL in environment:
-        path_style, origins["addressing"] = environment[_VIRTUAL] == "0", _VIRTUAL
-    if unsigned is None and _UNSIGNED in environment:
-        unsigned, origins["requests"] = environment[_UNSIGNED] == "1", _UNSIGNED
-    return StoreSettings(
-        endpoint=endpoint,
-        region=region,
-        path_style=_wants_path_style(endpoint) if path_style is None else path_style,
-        unsigned=bool(unsigned),
-        profile=profile,
-        origins=origins,
-        seen=tuple(name for name in _CREDENTIALS if environment.get(name)),
-    )
-
-
-def _first(
+def first(
     what: str, option: str | None, names: tuple[str, ...], environment: Mapping[str, str], origins: dict[str, str]
 ) -> str | None:
+    """The option, or the first variable that is set; where it came from goes to ``origins``."""
     if option is not None:
         origins[what] = f"option of reader {NAME!r}"
         return option
@@ -112,32 +64,11 @@ def _first(
     return environment[found]
 
 
-def _checked_endpoint(endpoint: str | None, origin: str) -> str | None:
+def checked_endpoint(endpoint: str | None, origin: str) -> str | None:
+    """Without a trailing slash. Raises ValueError naming option or variable for what is no http URL."""
     if endpoint is None:
         return None
     parts = urlsplit(endpoint)
     if parts.scheme not in ("http", "https") or not parts.netloc:
         raise ValueError(f"endpoint {endpoint!r} ({origin}) must be a URL that begins with http:// or https://")
     return endpoint.rstrip("/")
-
-
-def _wants_path_style(endpoint: str | None) -> bool:
-    host = urlsplit(endpoint or "").hostname or ""
-    return bool(host) and (_is_address(host) or not host.endswith((".amazonaws.com", ".amazonaws.com.cn")))
-
-
-def _is_address(host: str) -> bool:
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        return False
-    return True
-
-
-def _warn_deprecated() -> None:
-    warnings.warn(
-        f"{DEPRECATED_ENDPOINT} is deprecated, and Run:ai 0.17 itself ignores it; it is honoured here. "
-        "Set AWS_ENDPOINT_URL instead",
-        FutureWarning,
-        stacklevel=2,
-    )

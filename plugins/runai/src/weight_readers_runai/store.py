@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""S3 by boto3: what an object is, what lies under a prefix, and small ranges. Tensors go the native way."""
+"""An object store by a client in Python: what an object is, what lies in a folder, and small ranges.
+
+Tensors go the native way. Each kind of store is a module of its own that answers four questions (`s3`, `gcs`).
+"""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
-from functools import partial
-from typing import Any, NamedTuple, TypeVar, cast
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
 
 from weight_readers import CheckpointError, FileChangedError, StoredFile, UnreadableFileError
 from weight_readers_runai import refusals
@@ -15,21 +17,21 @@ from weight_readers_runai.deadline import within
 from weight_readers_runai.settings import StoreSettings
 from weight_readers_runai.uris import Uri
 
-_ATTEMPTS = 4
-"""Three failures of a busy store are gone through. One attempt where ``timeout`` is too short for more."""
-_BACKOFF_SECONDS = 8.0
-_PAGE_KEYS = 1000
-_PIECE_BYTES = 1 << 20
 BLOCK_BYTES = 8 << 20
 """Of one request, for which the reader's timeout counts."""
+ATTEMPTS = 4
+"""Three failures of a busy store are gone through. One attempt where the timeout is too short for more."""
+BACKOFF_SECONDS = 8.0
 MAX_LISTED = 100_000
 """Names of one folder; a bucket may hold any number."""
 
+Name = tuple[str, int | None]
+"""A key and its object's size, or the prefix of a folder below and None."""
 _T = TypeVar("_T")
 
 
 class ObjectState(NamedTuple):
-    """What shows that an object is another by now."""
+    """What shows that an object is another by now: its size, and its ETag (or the word for it: ``generation 17``)."""
 
     nbytes: int
     etag: str
@@ -41,33 +43,38 @@ class ObjectState(NamedTuple):
                 "the object was changed while it was read",
                 path=str(uri),
                 tensor=tensor,
-                expected=f"{self.nbytes} bytes, ETag {self.etag}",
-                found=f"{now.nbytes} bytes, ETag {now.etag}",
+                expected=str(self),
+                found=str(now),
                 fix="Load again once its writer has finished; give a new upload a prefix of its own",
             )
 
+    def __str__(self) -> str:
+        word = "" if self.etag.startswith("generation ") else "ETag "
+        return f"{self.nbytes} bytes, {word}{self.etag}"
 
-class Store:
-    """Raises CheckpointError, of the class that fits, for whatever a request meets with (`refusals`)."""
+
+class Store(ABC):
+    """Raises CheckpointError, of the class that fits, for whatever a request meets with (`refusals`).
+
+    No request takes longer than ``timeout`` seconds, its repetitions included.
+    """
 
     def __init__(self, settings: StoreSettings, timeout: float) -> None:
         self.settings = settings
         self._timeout = timeout
-        self._attempts = _ATTEMPTS if timeout >= 2 * _BACKOFF_SECONDS else 1
+        self._attempts = ATTEMPTS if timeout >= 2 * BACKOFF_SECONDS else 1
         self._made: Any = None
         self._lock = threading.Lock()
 
     def state(self, uri: Uri) -> ObjectState:
-        """Size and ETag."""
+        """Size and version."""
         if not uri.key or uri.key.endswith("/"):
             raise UnreadableFileError("a prefix, not an object", path=str(uri), expected="the URI of a file")
-        answer = self._ask(uri, lambda: self._head(uri))
-        return ObjectState(int(answer["ContentLength"]), str(answer.get("ETag", "")))
+        return self._ask(uri, lambda: self._state(uri))
 
     def head_with_checksums(self, uri: Uri) -> Mapping[str, Any]:
-        """The answer to HeadObject, with the checksums that the store keeps."""
-        ask = partial(self._client().head_object, Bucket=uri.bucket, Key=uri.key, ChecksumMode="ENABLED")
-        return cast("Mapping[str, Any]", self._ask(uri, ask))
+        """The checksums that the store keeps of the object, by the names of S3's HeadObject."""
+        return self._ask(uri, lambda: self._checksums(uri))
 
     def read(self, uri: Uri, offset: int, length: int, state: ObjectState | None = None) -> bytes:
         """Exactly ``length`` bytes. Raises FileChangedError where the object is not in ``state`` any more."""
@@ -77,57 +84,14 @@ class Store:
     def require_same(self, uri: Uri, state: ObjectState, tensor: str | None = None) -> None:
         """Raise FileChangedError unless the bytes that are served are those of ``state``."""
         try:
-            self._ask(uri, lambda: self._get(uri, 0, min(1, state.nbytes), state, heeding_match=False))
+            self._ask(uri, lambda: self._require_same(uri, state))
         except CheckpointError as error:
             error.tensor = tensor
             raise
 
-    def _head(self, uri: Uri) -> Any:
-        try:
-            return self._client().head_object(Bucket=uri.bucket, Key=uri.key)
-        except Exception as error:
-            # The answer to HEAD has no body, hence no word of what is wrong; that to GET has.
-            if isinstance(getattr(error, "response", None), dict):
-                self._client().get_object(Bucket=uri.bucket, Key=uri.key, Range="bytes=0-0")["Body"].close()
-            raise
-
-    def _block(self, uri: Uri, offset: int, length: int, state: ObjectState | None) -> bytes:
-        data = self._ask(uri, lambda: self._resumed(uri, offset, length, state))
-        if len(data) != length:
-            raise refusals.cut(uri, expected=length, found=len(data), settings=self.settings)
-        return data
-
-    def _resumed(self, uri: Uri, offset: int, length: int, state: ObjectState | None) -> bytes:
-        """A connection that is cut is taken up where it ended, as often as a failed request is repeated."""
-        data = b""
-        for _ in range(self._attempts):
-            data += self._get(uri, offset + len(data), length - len(data), state)
-            if len(data) == length:
-                break
-        return data
-
-    def _get(
-        self, uri: Uri, offset: int, length: int, state: ObjectState | None, *, heeding_match: bool = True
-    ) -> bytes:
-        """``heeding_match``: have the store itself refuse another state, before it sends any of it."""
-        same = {"IfMatch": state.etag} if heeding_match and state is not None and state.etag else {}
-        wanted = f"bytes={offset}-{offset + length - 1}"
-        answer = self._client().get_object(Bucket=uri.bucket, Key=uri.key, Range=wanted, **same)
-        with closing(answer["Body"]) as body:
-            total = self._require_range(uri, answer, offset, length)
-            if state is not None:  # Not every store heeds If-Match.
-                known = state.nbytes if total is None else total
-                state.require(ObjectState(known, str(answer.get("ETag", "")) or state.etag), uri)
-            return _whatever_comes(body, length)
-
-    def region(self, bucket: str) -> str | None:
-        """The region that the bucket is in, where the store says so."""
-        try:
-            answer = self._ask(Uri("s3", bucket, ""), lambda: self._client().head_bucket(Bucket=bucket))
-        except CheckpointError:  # A right of its own, which reading objects does not need.
-            return None
-        found = answer.get("BucketRegion") or answer["ResponseMetadata"]["HTTPHeaders"].get("x-amz-bucket-region")
-        return str(found) if found else None
+    def require_here(self, uri: Uri) -> None:
+        """Raise CheckpointError where the client in Python finds the object elsewhere than the native one does."""
+        return
 
     def list_folder(self, uri: Uri) -> list[StoredFile]:
         """What lies in the folder: a key prefix that ends in ``/``, so ``models/llama`` is never ``models/llama-old``.
@@ -136,50 +100,42 @@ class Store:
         """
         prefix = f"{uri.key.rstrip('/')}/" if uri.key.strip("/") else ""
         found: list[StoredFile] = []
-        for page in self._pages(uri, prefix):
-            found += [_stored(uri, prefix, each["Prefix"], None) for each in page.get("CommonPrefixes", ())]
+        left = self._pages(uri, prefix)
+        while (page := self._ask(uri, lambda: next(left, None))) is not None:
             # An object of the folder's own name marks it, as consoles make them.
-            keys = [each for each in page.get("Contents", ()) if each["Key"] != prefix]
-            found += [_stored(uri, prefix, each["Key"], int(each["Size"])) for each in keys]
+            found += [_stored(uri, prefix, key, nbytes) for key, nbytes in page if key != prefix]
             if len(found) > MAX_LISTED:
                 raise UnreadableFileError(
                     f"more than {MAX_LISTED} names lie there", path=str(uri), fix="Give the folder of one model"
                 )
         return found
 
-    def _pages(self, uri: Uri, prefix: str) -> Iterator[dict[str, Any]]:
-        def pages() -> Iterator[dict[str, Any]]:
-            paginator = self._client().get_paginator("list_objects_v2")
-            yield from paginator.paginate(Bucket=uri.bucket, Prefix=prefix, Delimiter="/", MaxKeys=_PAGE_KEYS)
+    def _block(self, uri: Uri, offset: int, length: int, state: ObjectState | None) -> bytes:
+        data = self._ask(uri, lambda: self._read(uri, offset, length, state))
+        if len(data) != length:
+            raise refusals.cut(uri, expected=length, found=len(data), settings=self.settings)
+        return data
 
-        left = pages()
-        while (page := self._ask(uri, lambda: next(left, None))) is not None:
-            yield page
+    @abstractmethod
+    def _state(self, uri: Uri) -> ObjectState: ...
 
-    def _require_range(self, uri: Uri, answer: dict[str, Any], offset: int, length: int) -> int | None:
-        """The size of the object, None where the answer does not tell.
+    @abstractmethod
+    def _read(self, uri: Uri, offset: int, length: int, state: ObjectState | None) -> bytes:
+        """The range, or less of it; never more. Only of the object in ``state``."""
 
-        Raises CheckpointError for another range than the one asked for.
-        """
-        status = answer["ResponseMetadata"]["HTTPStatusCode"]
-        span = str(answer.get("ContentRange", ""))
-        # Whoever says 200 may mean the whole object; rclone says it of ranges, too, with and without naming them.
-        if status == 200 and offset == 0 and not span and answer.get("ContentLength") == length:
-            return None
-        start, _, total = span.partition("/")
-        if status not in (200, 206) or start != f"bytes {offset}-{offset + length - 1}" or not total.isdecimal():
-            expected = f"HTTP 206 bytes {offset}-{offset + length - 1}"
-            found = f"HTTP {status} {span or answer.get('ContentType', '')}".strip()
-            raise refusals.range_refused(uri, expected=expected, found=found, settings=self.settings)
-        return int(total)
+    @abstractmethod
+    def _checksums(self, uri: Uri) -> Mapping[str, Any]: ...
 
-    def _ask(self, uri: Uri, call: Callable[[], _T]) -> _T:
-        try:
-            return within(self._timeout, call)
-        except CheckpointError:
-            raise
-        except Exception as error:  # botocore's, urllib3's and the socket's: what each means is one table
-            raise refusals.of_request(error, uri, self.settings, self._timeout) from error
+    @abstractmethod
+    def _pages(self, uri: Uri, prefix: str) -> Iterator[Sequence[Name]]:
+        """What lies directly under ``prefix``, page by page."""
+
+    def _require_same(self, uri: Uri, state: ObjectState) -> None:
+        state.require(self._state(uri), uri)
+
+    @abstractmethod
+    def _make(self) -> Any:
+        """The client."""
 
     def _client(self) -> Any:
         with self._lock:
@@ -187,36 +143,17 @@ class Store:
                 self._made = self._make()
             return self._made
 
-    def _make(self) -> Any:
-        """No request may take longer than the reader's timeout, its repetitions included."""
-        import boto3
-        import botocore.config
-        import botocore.session
+    def _ask(self, uri: Uri, call: Callable[[], _T]) -> _T:
+        try:
+            return within(self._timeout, call)
+        except CheckpointError:
+            raise
+        except Exception as error:  # of the client, of what it is built on, or the socket's: one table for all
+            raise refusals.of_request(error, uri, self.settings, self._timeout) from error
 
-        attempts = self._attempts
-        each = self._timeout if attempts == 1 else (self._timeout - _BACKOFF_SECONDS) / attempts
-        config = botocore.config.Config(
-            connect_timeout=min(each, 5.0),
-            read_timeout=each,
-            retries={"total_max_attempts": attempts, "mode": "standard"},
-            s3={"addressing_style": "path" if self.settings.path_style else "auto"},
-            signature_version=botocore.UNSIGNED if self.settings.unsigned else None,
-        )
-        session = boto3.Session(profile_name=self.settings.profile, region_name=self.settings.region)
-        return session.client("s3", endpoint_url=self.settings.endpoint, config=config)
-
-
-def _whatever_comes(body: Any, length: int) -> bytes:
-    """What arrives before the body, or the connection under it, ends."""
-    from botocore.exceptions import IncompleteReadError, ResponseStreamingError
-
-    data = b""
-    try:
-        while len(data) < length and (more := body.read(min(_PIECE_BYTES, length - len(data)))):
-            data += more
-    except (IncompleteReadError, ResponseStreamingError):
-        pass
-    return data
+    def _each_attempt(self) -> float:
+        """Seconds of one attempt, where a client repeats what failed ``_attempts`` times."""
+        return self._timeout if self._attempts == 1 else (self._timeout - BACKOFF_SECONDS) / self._attempts
 
 
 def _stored(folder: Uri, prefix: str, key: str, nbytes: int | None) -> StoredFile:
