@@ -100,6 +100,7 @@ class StoreListing:
         self._lister = lister
         self._root = root
         self._folders: dict[str, dict[str, StoredFile]] = {}
+        self._unsafe: dict[str, tuple[str, ...]] = {}
 
     @property
     def root(self) -> str:
@@ -110,6 +111,10 @@ class StoreListing:
 
     def folders(self) -> tuple[str, ...]:
         return tuple(name for name, found in self._listed("").items() if found.nbytes is None)
+
+    def unsafe(self) -> tuple[str, ...]:
+        self._listed("")
+        return self._unsafe[""]
 
     def below(self, name: str) -> StoreListing | None:
         listing = StoreListing(self._lister, self.path_of(name))
@@ -135,6 +140,7 @@ class StoreListing:
     def _listed(self, folder: str) -> dict[str, StoredFile]:
         if folder not in self._folders:
             found = self._lister.list_folder(self.path_of(folder) if folder else self._root)
+            self._unsafe[folder] = tuple(sorted(each.name for each in found if why_unsafe(each.name) and each.name))
             plain = (each for each in found if why_unsafe(each.name) is None)
             # A file comes after the folder of its name, and is what the name means.
             ordered = sorted(plain, key=lambda each: (natural_key(each.name), each.nbytes is not None))
