@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 from support.commands import document, invoke
 from support.files import write_index, write_safetensors
@@ -18,9 +19,10 @@ from support.object_server import ObjectServer, only_loopback
 from torch import nn
 from unit.gguf.gguf_bytes import write_gguf
 
-from weight_readers import CheckpointProblems, DigestMismatchError, TensorSlice
+from weight_readers import CheckpointProblems, ConfigError, DigestMismatchError, TensorSlice
 from weight_readers_loader import Checkpoint, LoadConfig, LoadReport, open_checkpoint
 from weight_readers_loader.adapters import Prefix
+from weight_readers_loader.distributed import open_distributed
 from weight_readers_loader.verifier import Verifier
 
 READERS = ("safetensors", "threaded", "runai_streamer")
@@ -335,3 +337,11 @@ class TestVerifyAsConfigured:
 
     def test_a_manifest_that_is_not_to_be_compared_is_wrong_usage(self, folder: Path, manifest: Path) -> None:
         assert invoke("load", folder, "--manifest", manifest, "--no-verify").exit_code == 2
+
+    def test_ranks_that_read_no_whole_files_refuse_it(self, folder: Path) -> None:
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        try:
+            with pytest.raises(ConfigError, match=r"verify=True \(engine\): no rank reads whole files"):
+                open_distributed(folder, how="slices", config=LoadConfig(verify=True))
+        finally:
+            dist.destroy_process_group()
