@@ -5,12 +5,15 @@ from __future__ import annotations
 
 import os
 import socket
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
+import huggingface_hub
 import pytest
+import torch
 from support.hub_models import quantized_repository, sharded, write_cache
-from support.hub_server import commit_of, only_loopback
+from support.hub_server import HubServer, commit_of, only_loopback
 
 from weight_readers import (
     AmbiguousCheckpointError,
@@ -20,6 +23,7 @@ from weight_readers import (
     TruncatedFileError,
 )
 from weight_readers_loader import open_checkpoint
+from weight_readers_loader.resolve import resolve
 
 FIRST, SECOND, THIRD = commit_of(1), commit_of(2), commit_of(3)
 
@@ -37,10 +41,50 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[HubServer]:
+    """A Hub on loopback that answers, with an empty cache."""
+    with HubServer().running() as server:
+        monkeypatch.chdir(tmp_path)
+        only_loopback(monkeypatch, server.endpoint, str(tmp_path / "cache"))
+        yield server
+        huggingface_hub.close_session()
+
+
 def refused(reference: str) -> CheckpointError:
     with pytest.raises(CheckpointError) as caught:
         open_checkpoint(reference)
     return caught.value
+
+
+class TestB070BothFormatsAreDownloaded:
+    SHARDS = ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+
+    @pytest.fixture
+    def both(self, hub: HubServer, tmp_path: Path) -> HubServer:
+        torch.save({"w": torch.ones(1)}, tmp_path / "pytorch_model.bin")
+        hub.put(
+            "own/m", {**sharded(tmp_path / "m"), "pytorch_model.bin": (tmp_path / "pytorch_model.bin").read_bytes()}
+        )
+        return hub
+
+    def test_of_two_formats_one_is_fetched(self, both: HubServer) -> None:
+        open_checkpoint("own/m")
+        assert set(both.downloads()) == {*self.SHARDS, "model.safetensors.index.json", "config.json"}
+
+    def test_the_other_one_where_it_is_asked_for(self, both: HubServer) -> None:
+        assert list(open_checkpoint("own/m", use_format="pt").state_dict()) == ["w"]
+        assert set(both.downloads()) == {"pytorch_model.bin", "config.json"}
+
+
+class TestB168MainMovesMeanwhile:
+    def test_one_commit_from_the_listing_to_the_report(self, hub: HubServer, tmp_path: Path) -> None:
+        hub.put("own/m", sharded(tmp_path / "old"), commit=FIRST)
+        layout = resolve("own/m")
+        hub.put("own/m", {"model.safetensors": b"other"}, commit=SECOND)
+        assert layout.place["commit"] == FIRST
+        assert all(f"/{FIRST}/" in path for path in layout.brought().paths)
+        assert all("/main/" not in each.path for each in hub.asked if "/resolve/" in each.path)
 
 
 class TestB156OfflineAPartIsNotTheWhole:
@@ -54,7 +98,7 @@ class TestB156OfflineAPartIsNotTheWhole:
         error = refused("own/m")
         assert isinstance(error, MissingShardError)
         assert str(link) == error.path
-        assert "HF_HUB_OFFLINE is set" in str(error)
+        assert str(error).count("HF_HUB_OFFLINE is set") == 1
         assert "1 unfinished download" in str(error)
 
 

@@ -336,7 +336,7 @@ class TestB066Variants:
     def test_only_a_variant_is_there_and_none_was_asked_for(self, tmp_path: Path) -> None:
         weights(tmp_path, "model.fp16.safetensors")
         error = refused(tmp_path)
-        assert (error.found, error.fix) == ("variant 'fp16'", "Pass variant='fp16'.")
+        assert (error.found, error.fix) == ("variant 'fp16'", "Pass variant='fp16' (--variant fp16).")
 
 
 class TestB068SplitForOtherRanks:

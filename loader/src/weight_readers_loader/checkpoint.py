@@ -54,6 +54,7 @@ class Checkpoint:
         key_filter: KeyFilter | None = None,
         slices: Mapping[str, TensorSlice] | None = None,
         owned: bool = False,
+        verify: Verify | None = None,
     ) -> Stream:
         """Yield ``(name, tensor)`` in the reader's declared order, each valid after the next one is taken.
 
@@ -62,6 +63,7 @@ class Checkpoint:
         slices: the part wanted of a tensor, by its name in the files, in elements of its logical shape; not of one that
             an adapter changes.
         owned: tensors that do not depend on the files, even if somebody writes to those later.
+        verify: as `load_into` has it. What is wrong is raised at the end of the iteration, after the tensors.
 
         Raises MissingTensorError for a slice of a name that is not there, FileChangedError where a file is no
         longer the one that was opened.
@@ -69,7 +71,7 @@ class Checkpoint:
         flags(owned=owned)
         device = device_of(self._device(device, "cpu"))
         wanted, adapted = self.source.contents.wanted_and_adapted(key_filter, slices)
-        return adapted.adapt(self.source.stream(wanted, device, owned=owned)[0])
+        return adapted.adapt(self.source.stream(wanted, device, owned=owned, verify=self._verify(verify))[0])
 
     def iter_stored(
         self,
@@ -79,7 +81,7 @@ class Checkpoint:
         slices: Mapping[str, TensorSlice] | None = None,
         owned: bool = False,
     ) -> Stream:
-        """As `iter_weights`, with the tensors as the files have them: without the adapters."""
+        """As `iter_weights`, with the tensors as the files have them: without the adapters, and not verified."""
         flags(owned=owned)
         device = device_of(self._device(device, "cpu"))
         return self.source.stream(self.source.contents.wanted(key_filter, slices), device, owned=owned)[0]
@@ -93,7 +95,7 @@ class Checkpoint:
         owned: bool = False,
         resolve_aliases: bool = False,
         touch: bool = False,
-        verify: Verify = False,
+        verify: Verify | None = None,
         show_progress: bool = False,
     ) -> dict[str, torch.Tensor]:
         """All wanted tensors by name; on the host and not ``owned`` they are views of the files where that is best.
@@ -109,7 +111,7 @@ class Checkpoint:
         wanted, adapted = contents.wanted_and_adapted(key_filter, slices)
         kept = device.split(":")[0] == "cpu"
         how: dict[str, Any] = {"device": device, "owned": owned, "kept_on_host": kept}
-        load = Load(self.source, wanted, verify=verify, show_progress=show_progress, **how)
+        load = Load(self.source, wanted, verify=self._verify(verify), show_progress=show_progress, **how)
         tensors = load.collect(adapted, touch=touch)
         aliases = contents.named(tensors, resolve_aliases=resolve_aliases)
         self.report = load.report(aliases=aliases, cast=adapted.converted())
@@ -124,7 +126,7 @@ class Checkpoint:
         device: str | torch.device | None = None,
         owned: bool = False,
         resolve_aliases: bool = False,
-        verify: Verify = False,
+        verify: Verify | None = None,
         show_progress: bool = False,
     ) -> LoadReport:
         """Fill a module, or a mapping of tensors, after a two-way audit of names, shapes and dtypes.
@@ -136,11 +138,12 @@ class Checkpoint:
         strict: missing and unexpected names are an error; otherwise they are in the report.
         cast: convert where a dtype differs; otherwise that is an error. Packed weights are never converted.
         resolve_aliases: fill a missing name from the tensor that the files' metadata records for it.
-        verify: True, or the path of a manifest: hash the files from the bytes that arrive, beside the load, and raise
-            DigestMismatchError before it is over where one does not have its digest; what is in place by then is not
-            to be used. True takes the digests of the Hugging Face cache, and ValueError says where there is none.
-            Files are hashed whole: of a local one the rest is read besides (``verify_bytes`` of the report), of one
-            in a store it is refused. Files of which nothing is wanted are not looked at.
+        verify: True, False, or the path of a manifest, by default what ``config`` has. Hash the files from the bytes
+            that arrive, beside the load, and raise DigestMismatchError before it is over where one does not have its
+            digest; what is in place by then is not to be used. True takes the digests of the Hugging Face cache, and
+            ValueError says where there is none. Files are hashed whole: of a local one the rest is read besides
+            (``verify_bytes`` of the report), of one in a store it is refused. Files of which nothing is wanted are
+            not looked at.
 
         Raises TargetMismatchError before anything is read or written, ValueError for a ``device`` that the target
         is not on, TiedWeightsError where two names of one parameter hold different values. Should reading fail
@@ -151,14 +154,17 @@ class Checkpoint:
         device = self._device(device)
         device = None if device is None else named_device(device)
         placement = self.source.contents.placement(target, resolve_aliases=resolve_aliases, strict=strict, cast=cast)
-        self.report = load_placed(
-            self.source, placement, device=device, owned=owned, verify=verify, show_progress=show_progress
-        )
+        how: dict[str, Any] = {"verify": self._verify(verify), "show_progress": show_progress}
+        self.report = load_placed(self.source, placement, device=device, owned=owned, **how)
         return self.report
 
     def _device(self, given: str | torch.device | None, default: str | None = None) -> str | torch.device | None:
         configured: str | None = self.config.value("device")
         return given if given is not None else configured if configured is not None else default
+
+    def _verify(self, given: Verify | None) -> Verify:
+        configured: Verify = self.config.value("verify")
+        return configured if given is None else given
 
     def get_tensor(self, name: str, *, device: str | torch.device | None = None, owned: bool = False) -> torch.Tensor:
         """One tensor as the files have it, by its name in them. Raises MissingTensorError for any other name."""

@@ -30,14 +30,6 @@ if TYPE_CHECKING:
 @click.option("--cast", is_flag=True, help="With --into: convert where dtypes differ.")
 @click.option("--partial", is_flag=True, help="With --into: let names be missing or unexpected.")
 @click.option("--aliases", is_flag=True, help="Also give tensors the other names that the files' metadata records.")
-@click.option(
-    "--verify",
-    "--sha256",
-    "verify",
-    is_flag=True,
-    help="Compare what is read with the digests of --manifest, or the names of HF cache blobs.",
-)
-@options.manifest
 @options.report
 @options.which_ranks
 @click.option("--progress/--no-progress", default=True, help="Show progress on standard error.")
@@ -80,7 +72,6 @@ def _load_together(how: str, given: dict[str, Any], then: Any, report_file: Repo
     """One rank's part. What all ranks would say is said by the first."""
     from weight_readers_loader.commands import together
 
-    given = {name: value for name, value in given.items() if name not in ("verify", "manifest")}
     try:
         result, report = together.load(how=how, then=then, **given)
     except Exception as failure:

@@ -23,6 +23,7 @@ from weight_readers_loader.progress import progress_bar
 from weight_readers_loader.report import LoadReport
 from weight_readers_loader.resolve import Layout
 from weight_readers_loader.streams import Stream, Update, both, touched
+from weight_readers_loader.verifier import Verifier
 from weight_readers_loader.verifying import Verify, verifier_of
 from weight_readers_loader.wanted import Wanted
 
@@ -40,16 +41,25 @@ class Source:
     chooser: Chooser
     opened: Clock
 
-    def stream(self, wanted: Wanted, device: str, *, owned: bool) -> tuple[Stream, Selection]:
-        """What is wanted as the files have it, neither measured nor verified."""
+    def stream(self, wanted: Wanted, device: str, *, owned: bool, verify: Verify = False) -> tuple[Stream, Selection]:
+        """What is wanted as the files have it; an end comes only where all digests are right."""
         reader, selection = self.chooser.pick(wanted, device=device, owned=owned)
-        return self.files.read(reader, wanted, device), selection
+        verifier = verifier_of(verify, self.layout, self.headers, wanted, reader)
+        if verifier is None:
+            return self.files.read(reader, wanted, device), selection
+        return _verified(self.files.read(reader, wanted, device, verifier=verifier), verifier), selection
 
     def adapted_stream(self, names: Any) -> Stream:
         """On the host, those that are called ``names`` after the adapters."""
         contents = self.contents
         adapted = contents.adapted.only(names)
         return adapted.adapt(self.stream(contents.wanted(adapted.needs.__contains__), "cpu", owned=False)[0])
+
+
+def _verified(weights: Stream, verifier: Verifier) -> Stream:
+    with verifier, closing(weights):
+        yield from weights
+        verifier.finish()
 
 
 class Load:

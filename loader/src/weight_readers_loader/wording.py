@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
@@ -17,6 +18,12 @@ def some(names: Sequence[str], limit: int = 10) -> str:
     """The first names, and how many there are besides; ``nothing`` for none."""
     rest = f" and {len(names) - limit} more" if len(names) > limit else ""
     return (", ".join(names[:limit]) or "nothing") + rest
+
+
+def passing(argument: str, value: str) -> str:
+    """What to do in Python, and on the command line: ``Pass variant='fp16' (--variant fp16)``."""
+    flag = argument.removeprefix("use_").replace("_", "-")
+    return f"Pass {argument}={value!r} (--{flag} {shlex.quote(value)})"
 
 
 def size(nbytes: int) -> str:

@@ -51,6 +51,12 @@ def test_an_unknown_component_is_refused_with_those_that_are_there(pipeline: Pat
         open_checkpoint(pipeline, subfolder="unet")
 
 
+def test_a_mistyped_component_is_answered_with_the_one_that_was_meant(pipeline: Path) -> None:
+    with pytest.raises(CheckpointNotFoundError) as caught:
+        open_checkpoint(pipeline, subfolder="trasformer")
+    assert caught.value.fix == "Pass subfolder='transformer' (--subfolder transformer)."
+
+
 def test_a_component_without_weights_is_refused(pipeline: Path) -> None:
     with pytest.raises(CheckpointNotFoundError, match="no weight files here"):
         open_checkpoint(pipeline, subfolder="scheduler")

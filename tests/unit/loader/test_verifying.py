@@ -11,16 +11,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import torch.distributed as dist
 from safetensors.torch import load_file, save_file
-from support.commands import invoke
+from support.commands import document, invoke
 from support.files import write_index, write_safetensors
 from support.object_server import ObjectServer, only_loopback
 from torch import nn
 from unit.gguf.gguf_bytes import write_gguf
 
-from weight_readers import CheckpointProblems, DigestMismatchError, TensorSlice
-from weight_readers_loader import Checkpoint, LoadReport, open_checkpoint
+from weight_readers import CheckpointProblems, ConfigError, DigestMismatchError, TensorSlice
+from weight_readers_loader import Checkpoint, LoadConfig, LoadReport, open_checkpoint
 from weight_readers_loader.adapters import Prefix
+from weight_readers_loader.distributed import open_distributed
 from weight_readers_loader.verifier import Verifier
 
 READERS = ("safetensors", "threaded", "runai_streamer")
@@ -293,3 +295,53 @@ def test_bytes_that_a_reader_made_of_a_right_file_are_told_from_a_wrong_file(
         open_checkpoint(folder, reader="threaded").load_into(existing(folder), verify=manifest)
     assert "the bytes that arrived are not those of the file" in str(raised.value)
     assert "Delete" not in str(raised.value)
+
+
+class TestVerifyAsConfigured:
+    """`LoadConfig.verify`: of every load, from every layer, and of an iteration at its end."""
+
+    def test_a_load_verifies_by_its_configuration_and_a_call_may_say_otherwise(
+        self, folder: Path, manifest: Path
+    ) -> None:
+        checkpoint = open_checkpoint(folder, config=LoadConfig(verify=str(manifest)))
+        assert checkpoint.load_into(existing(folder)).verified_files == 2
+        assert checkpoint.load_into(existing(folder), verify=False).verified_files == 0
+        flip_last_bit(folder / NAMES[1])
+        with pytest.raises(DigestMismatchError):
+            open_checkpoint(folder, config=LoadConfig(verify=str(manifest))).state_dict()
+
+    def test_an_iteration_ends_with_the_error(self, folder: Path, manifest: Path) -> None:
+        flip_last_bit(folder / NAMES[1])
+        seen: list[str] = []
+        with pytest.raises(DigestMismatchError, match=NAMES[1]):
+            seen.extend(name for name, _ in open_checkpoint(folder).iter_weights(verify=manifest))
+        assert len(seen) == 6
+        assert len(list(open_checkpoint(folder).iter_weights())) == 6
+
+    def test_a_variable_a_file_and_flags_reach_it_and_explain_says_which(
+        self, folder: Path, manifest: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("WEIGHT_READERS_VERIFY", str(manifest))
+        assert document(invoke("load", folder, "--json"))["report"]["verified_files"] == 2
+        assert document(invoke("load", folder, "--no-verify", "--json"))["report"]["verified_files"] == 0
+        said = f"option verify='{manifest}' "
+        assert f"{said}(environment, WEIGHT_READERS_VERIFY)" in invoke("explain", folder).stdout
+        assert f"{said}(--manifest)" in invoke("explain", folder, "--manifest", manifest).stdout
+        monkeypatch.setenv("WEIGHT_READERS_VERIFY", "yes")
+        assert "no digest to verify" in invoke("load", folder).stderr
+        config = folder.parent / "c.toml"
+        config.write_text("verify = false\n[stages.vae]\nverify = true\n")
+        monkeypatch.delenv("WEIGHT_READERS_VERIFY")
+        assert invoke("load", folder, "--config", config).exit_code == 0
+        assert invoke("load", folder, "--config", config, "--stage", "vae").exit_code == 1
+
+    def test_a_manifest_that_is_not_to_be_compared_is_wrong_usage(self, folder: Path, manifest: Path) -> None:
+        assert invoke("load", folder, "--manifest", manifest, "--no-verify").exit_code == 2
+
+    def test_ranks_that_read_no_whole_files_refuse_it(self, folder: Path) -> None:
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        try:
+            with pytest.raises(ConfigError, match=r"verify=True \(engine\): no rank reads whole files"):
+                open_distributed(folder, how="slices", config=LoadConfig(verify=True))
+        finally:
+            dist.destroy_process_group()

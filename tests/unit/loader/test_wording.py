@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from weight_readers_loader.wording import counted, size, some, visible
+from weight_readers_loader.wording import counted, passing, size, some, visible
 
 
 @pytest.mark.parametrize(
@@ -36,3 +36,8 @@ def test_long_lists_are_cut_and_say_by_how_much() -> None:
 def test_what_a_terminal_would_act_upon_is_shown() -> None:
     assert visible("plain é 漢") == "plain é 漢"
     assert visible("a\x1b[31mb\rc\nd\udcff") == "a\\x1b[31mb\\rc\\nd\\udcff"
+
+
+def test_an_argument_is_said_in_both_ways_of_giving_it() -> None:
+    assert passing("use_format", "pt") == "Pass use_format='pt' (--format pt)"
+    assert passing("subfolder", "a b") == "Pass subfolder='a b' (--subfolder 'a b')"

@@ -18,6 +18,9 @@ CACHE_DIR = click.option(
 READER_OPTION = click.option(
     "--option", "reader_options", multiple=True, metavar="NAME=VALUE", help="An option of the reader."
 )
+MANIFEST = click.option(
+    "--manifest", type=click.Path(exists=True), help="Digests: a file of sha256sum, or a folder of git-lfs pointers."
+)
 FLAGS = (
     CACHE_DIR,
     click.option("--config", type=click.Path(), help="A configuration file, TOML or JSON; flags come before it."),
@@ -40,6 +43,14 @@ FLAGS = (
     click.option("--host-budget", metavar="SIZE", help="Host memory that a load may take, as 8GiB, or auto."),
     click.option("--direct-io", type=click.Choice(["on", "off", "auto"]), help="Past the page cache."),
     click.option("--prefetch", type=click.IntRange(0, 64), help="Threads that read ahead in mapped files."),
+    click.option(
+        "--verify/--no-verify",
+        "--sha256",
+        "verify",
+        default=None,
+        help="Compare what is read with the digests of --manifest, or the names of HF cache blobs.  [default: no]",
+    ),
+    MANIFEST,
     click.option("--device", help="Where tensors go.  [default: cpu]"),
     click.option(
         "--dequantize",
@@ -70,8 +81,11 @@ def config_of(given: dict[str, Any]) -> LayeredConfig:
     Raises UsageError and ConfigError, which both end a command with 2.
     """
     _check_threads(given)
+    if given["manifest"] is not None and given["verify"] is False:
+        raise click.UsageError("--manifest and --no-verify exclude each other")
     from weight_readers_loader.config import Layer, LoadConfig, layered
 
+    given["verify"] = given.pop("manifest") or given["verify"]
     typed = {name: given.pop(name) for name in LoadConfig.model_fields if name in given}
     typed |= {name: value or None for name, value in typed.items() if isinstance(value, tuple)}
     typed["reader_options"] = _options(typed["reader_options"] or ()) or None
@@ -101,6 +115,8 @@ def reading_of(given: dict[str, Any]) -> dict[str, Any]:
 
 def _flag(name: str, value: Any) -> str:
     written = {"reader_options": "option", "adapters": "adapter"}.get(name, name)
+    if name == "verify" and isinstance(value, str):
+        written = "manifest"
     if value is False:
         written = f"no_{name}" if not name.startswith("enable_") else name.replace("enable_", "disable_", 1)
     return f"--{written.replace('_', '-')}"

@@ -23,8 +23,6 @@ def load(
     cast: bool,
     partial: bool,
     aliases: bool,
-    verify: bool,
-    manifest: str | None,
     progress: bool,
     on_file: Callable[[str], None],
 ) -> tuple[Any, LoadReport]:
@@ -33,7 +31,6 @@ def load(
     if key_filter is not None and not any(map(key_filter, checkpoint.tensors)):
         raise ValueError(f"no tensor of {reference} matches --filter: it has {some(list(checkpoint.tensors), 5)}")
     shared: dict[str, Any] = {"owned": owned, "resolve_aliases": aliases, "show_progress": progress}
-    shared["verify"] = verify if manifest is None else manifest
     if into is None:
         filled = checkpoint.state_dict(key_filter=key_filter, touch=True, **shared)
     else:

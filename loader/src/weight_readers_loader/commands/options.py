@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weight_readers_loader.commands.config import CACHE_DIR, FLAGS, READER_OPTION
+from weight_readers_loader.commands.config import CACHE_DIR, FLAGS, MANIFEST, READER_OPTION
 from weight_readers_loader.commands.report_file import ReportFile
 
 if TYPE_CHECKING:
@@ -24,9 +24,7 @@ F = Callable[..., Any]
 
 as_json = click.option("--json", "as_json", is_flag=True, help="Print JSON on standard output.")
 reference = click.argument("reference", metavar="REF")
-manifest = click.option(
-    "--manifest", type=click.Path(exists=True), help="Digests: a file of sha256sum, or a folder of git-lfs pointers."
-)
+manifest = MANIFEST
 
 report = click.option("--report", metavar="FILE", help="Write the report to this file too, as JSON.")
 

@@ -9,7 +9,11 @@ from typing import Any, NamedTuple
 
 from weight_readers_loader.config.model import LoadConfig
 
-DEFAULTS: Mapping[str, Any] = {"enable_multithread_weight_load": True, "enable_broadcast_weight_load": False}
+DEFAULTS: Mapping[str, Any] = {
+    "enable_multithread_weight_load": True,
+    "enable_broadcast_weight_load": False,
+    "verify": False,
+}
 """What counts where no layer says anything. All else is left to policy and to the reader that is picked."""
 
 

@@ -36,6 +36,12 @@ def _as_budget(value: object) -> object:
     return value if value in ("auto", "off") else as_bytes(value)
 
 
+def _as_verify(value: object) -> object:
+    if value is None or isinstance(value, bool) or (isinstance(value, str) and value):
+        return value
+    raise ValueError("true, false, or the path of a manifest")
+
+
 def _as_tuple(value: object) -> object:
     # A single text would become the tuple of its letters.
     return tuple(value) if isinstance(value, list) else value
@@ -46,6 +52,9 @@ Bytes = Annotated[int, BeforeValidator(as_bytes), Field(ge=1, le=1 << 50)]
 
 Budget = Annotated[Annotated[int, Field(ge=1, le=1 << 50)] | Literal["auto", "off"], BeforeValidator(_as_budget)]
 """`Bytes`, ``"auto"`` or ``"off"``."""
+
+Verify = Annotated[bool | str | None, BeforeValidator(_as_verify)]
+"""Whether to verify, or the path of a manifest."""
 
 Names = Annotated[tuple[Annotated[str, Field(min_length=1)], ...], BeforeValidator(_as_tuple)]
 FloatDtype = Literal["float64", "float32", "bfloat16", "float16", "fp32", "bf16", "fp16"]
@@ -87,6 +96,9 @@ class LoadConfig(BaseModel):
     )
     prefetch: Annotated[int, Field(ge=0, le=MOST_PREFETCH_THREADS)] | None = Field(
         None, description="Threads that read ahead of the consumer of a mapped file."
+    )
+    verify: Verify = Field(
+        None, description="Loads compare what they read with the files' digests: those that are known, or a manifest's."
     )
     device: Text | None = Field(None, description="Where tensors go if the call does not say.")
     dequantize: Literal["float32", "bfloat16", "float16", "fp32", "bf16", "fp16"] | None = Field(

@@ -48,11 +48,15 @@ def _value(name: str, text: str) -> Any:
         return tuple(part.strip() for part in text.split(",") if part.strip())
     if name in _JSON:
         return _json(name, text)
-    kinds = get_args(LoadConfig.model_fields[name].annotation)
-    if bool in kinds:
+    if bool in _kinds(LoadConfig.model_fields[name].annotation):
         truth = _TRUTH.get(text.lower())
         return truth if truth is not None or name in _OF_CORE else text
     return int(text) if text.lstrip("-").isdigit() else text
+
+
+def _kinds(annotation: object) -> list[object]:
+    """All that an annotation is made of."""
+    return [annotation, *(kind for part in get_args(annotation) for kind in _kinds(part))]
 
 
 def _json(name: str, text: str) -> Any:

@@ -98,7 +98,16 @@ def opened(
 
 def _open(operation: Operation, reference: Any, arguments: dict[str, Any]) -> Checkpoint:
     operation.working_on(os.fspath(reference))
-    return open_checkpoint(reference, **arguments)
+    checkpoint = open_checkpoint(reference, **arguments)
+    verify = checkpoint.config.setting("verify")
+    if verify is not None and verify.value:
+        raise ConfigError(
+            f"{verify}: no rank reads whole files, so that none can compare them with digests",
+            option="verify",
+            source=verify.source,
+            fix="Say false, and run `weight-readers verify` before",
+        )
+    return checkpoint
 
 
 def _contents(operation: Operation, plan: Plan, arguments: Mapping[str, Any], config: LayeredConfig) -> Contents:

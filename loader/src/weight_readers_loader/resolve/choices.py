@@ -18,7 +18,7 @@ from weight_readers_loader.resolve.families import Family, Series, Survey
 from weight_readers_loader.resolve.file_names import ADAPTER_TIER, IndexName
 from weight_readers_loader.resolve.formats import FORMATS, SUFFIXES
 from weight_readers_loader.resolve.listing import Listing
-from weight_readers_loader.wording import some
+from weight_readers_loader.wording import passing, some
 
 __all__ = [
     "Asked",
@@ -69,7 +69,7 @@ class Asked:
                 path=path,
                 expected=self.format,
                 found=format,
-                fix=f"Pass use_format={format!r}, or give another file.",
+                fix=f"{passing('use_format', format)}, or give another file.",
             )
         if self.variant not in (None, variant):
             raise CheckpointNotFoundError(
@@ -92,7 +92,11 @@ def of_format(listing: Listing, seen: Survey, asked: str | None) -> list[Item]:
     if not items and (parts := components(listing)):
         raise _of_components(listing, parts)
     others = [f"{item.title} (format {item.format})" for item in items]
-    fix = f"Pass use_format={items[0].format!r}, or convert the files." if items else "Give the folder that has them."
+    fix = (
+        f"{passing('use_format', items[0].format)}, or convert the files."
+        if items
+        else "Give the folder that has them."
+    )
     raise CheckpointNotFoundError(
         f"no {asked or 'weight'} files here",
         path=listing.root,
@@ -109,7 +113,7 @@ def _of_components(listing: Listing, parts: Sequence[str]) -> CheckpointNotFound
         path=listing.root,
         expected=f"subfolder= one of {some(parts)}",
         found="no subfolder=",
-        fix=f"Pass subfolder={meant!r} (--subfolder {meant}), or give the folder of the component.",
+        fix=f"{passing('subfolder', meant)}, or give the folder of the component.",
     )
 
 
@@ -123,7 +127,7 @@ def of_variant(listing: Listing, items: Sequence[Item], asked: str | None) -> li
         path=listing.root,
         expected=variant_text(asked),
         found=", ".join(variant_text(v) for v in ([None] if any(not i.variant for i in items) else []) + here),
-        fix=f"Pass variant={here[0]!r}." if here else "Leave out variant=.",
+        fix=f"{passing('variant', here[0])}." if here else "Leave out variant=.",
     )
 
 
@@ -216,7 +220,8 @@ def _of_rank(listing: Listing, family: Family, asked: Asked) -> Series:
             path=listing.root,
             expected=f"rank and world_size={count}",
             found="neither" if asked.world_size is None else f"world_size={asked.world_size}",
-            fix=f"Load it with {count} ranks and pass rank= and world_size=, or save it again without the split.",
+            fix=f"Load it with {count} ranks and pass rank= and world_size= (--rank, --world-size), or save it again "
+            "without the split.",
         )
     if absent := [str(rank) for rank in range(count) if rank not in ranks]:
         raise MissingShardError(

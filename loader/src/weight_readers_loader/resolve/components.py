@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from difflib import get_close_matches
 from itertools import islice
 
 from weight_readers.errors import CheckpointError, CheckpointNotFoundError, UnsafePathError
@@ -13,7 +14,7 @@ from weight_readers_loader.resolve.file_names import parse_index_name
 from weight_readers_loader.resolve.index import why_unsafe
 from weight_readers_loader.resolve.listing import Listing
 from weight_readers_loader.resolve.places import Located
-from weight_readers_loader.wording import some
+from weight_readers_loader.wording import passing, some
 
 __all__ = ["components", "within"]
 
@@ -64,9 +65,10 @@ def _no_such(located: Located, subfolder: str) -> CheckpointNotFoundError:
             fix="Leave it out, or give the folder.",
         )
     here = components(located.listing)
+    close = next(iter(get_close_matches(subfolder, here, n=1)), None)
     return CheckpointNotFoundError(
         "no such folder in the checkpoint",
         path=located.listing.path_of(subfolder),
         expected=f"one of {some(here)}" if here else "a folder with weights",
-        fix=f"Pass subfolder={here[0]!r}." if here else "Leave out subfolder=.",
+        fix=passing("subfolder", close or here[0]) + "." if here else "Leave out subfolder=.",
     )

@@ -67,6 +67,10 @@ class Listing(Protocol):
         """The folders at the place itself, in natural order."""
         ...
 
+    def unsafe(self) -> tuple[str, ...]:
+        """Names that are no plain ones below the place. They are not among the others, and nothing reads them."""
+        ...
+
     def below(self, name: str) -> Listing | None:
         """The folder ``name``, also one in folders below; None where there is none."""
         ...
@@ -129,6 +133,9 @@ class FolderListing:
 
     def folders(self) -> tuple[str, ...]:
         return self._scanned[1]
+
+    def unsafe(self) -> tuple[str, ...]:
+        return ()
 
     def below(self, name: str) -> FolderListing | None:
         path = self.path_of(name)

@@ -23,6 +23,7 @@ from weight_readers import (
 from weight_readers.errors import CheckpointNotFoundError, UnreadableFileError
 from weight_readers_loader.config.refusals import of_options
 from weight_readers_loader.resolve.formats import format_by_name
+from weight_readers_loader.resolve.index import why_unsafe
 from weight_readers_loader.resolve.listing import READABLE, Entry, natural_key
 from weight_readers_loader.resolve.places import Located
 from weight_readers_loader.resolve.references import Reference
@@ -99,12 +100,16 @@ def _nothing_there(text: str, beside: StoreListing | None, name: str) -> Checkpo
 
 
 class StoreListing:
-    """The `Listing` of a folder of an object store. Every folder is listed once, when it is asked for."""
+    """The `Listing` of a folder of an object store. Every folder is listed once, when it is asked for.
+
+    A key that is no plain name below the folder (``models/llama/../x``) is not listed.
+    """
 
     def __init__(self, lister: ListsFiles, root: str) -> None:
         self._lister = lister
         self._root = root
         self._folders: dict[str, dict[str, StoredFile]] = {}
+        self._unsafe: dict[str, tuple[str, ...]] = {}
 
     @property
     def root(self) -> str:
@@ -115,6 +120,10 @@ class StoreListing:
 
     def folders(self) -> tuple[str, ...]:
         return tuple(name for name, found in self._listed("").items() if found.nbytes is None)
+
+    def unsafe(self) -> tuple[str, ...]:
+        self._listed("")
+        return self._unsafe[""]
 
     def below(self, name: str) -> StoreListing | None:
         listing = StoreListing(self._lister, self.path_of(name))
@@ -140,6 +149,9 @@ class StoreListing:
     def _listed(self, folder: str) -> dict[str, StoredFile]:
         if folder not in self._folders:
             found = self._lister.list_folder(self.path_of(folder) if folder else self._root)
-            ordered = sorted((each for each in found if each.name), key=lambda each: natural_key(each.name))
+            self._unsafe[folder] = tuple(sorted(each.name for each in found if why_unsafe(each.name) and each.name))
+            plain = (each for each in found if why_unsafe(each.name) is None)
+            # A file comes after the folder of its name, and is what the name means.
+            ordered = sorted(plain, key=lambda each: (natural_key(each.name), each.nbytes is not None))
             self._folders[folder] = {each.name: each for each in ordered}
         return self._folders[folder]

@@ -33,6 +33,8 @@ DOCUMENT = Path(__file__).parents[4] / "docs" / "configuration.md"
         ({"max_in_flight_bytes": "3 parsecs"}, "must be a whole number of bytes, or a text with a unit, as '256MiB'"),
         ({"max_in_flight_bytes": 0}, "must be at least 1, not 0"),
         ({"reader_options": [1]}, "must be a table of names and values, not [1]"),
+        ({"verify": 1}, "must be true, false, or the path of a manifest, not 1"),
+        ({"verify": ""}, "must be true, false, or the path of a manifest, not ''"),
         ({"dequantize": "bf61"}, "must be 'float32', 'bfloat16', 'float16', 'fp32', 'bf16' or 'fp16', not 'bf61'"),
     ],
 )

@@ -57,6 +57,11 @@ class HubListing:
         found = {name.partition("/")[0] for name in self._sizes if "/" in name}
         return tuple(sorted(found - set(self.names()), key=natural_key))
 
+    def unsafe(self) -> tuple[str, ...]:
+        before = f"{self._folder}/" if self._folder else ""
+        inside = (path for path in self._revision.sizes if path.startswith(before))
+        return tuple(sorted(path.removeprefix(before) for path in inside if why_unsafe(path) is not None))
+
     def below(self, name: str) -> HubListing | None:
         folder = f"{self._folder}/{name}" if self._folder else name
         return HubListing(self._revision, folder) if self._is_folder(name) else None

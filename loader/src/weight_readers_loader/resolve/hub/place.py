@@ -177,7 +177,7 @@ def _several(name: HubName, commits: Sequence[str], why: str) -> AmbiguousCheckp
 def _with_reason(error: CheckpointError, cache: HubCache, why: str) -> CheckpointError:
     begun = cache.unfinished()
     unfinished = f"; in {cache.folder / 'blobs'} is {counted(begun, 'unfinished download')}" if begun else ""
-    for problem in (error, *error.problems):
+    for problem in {id(each): each for each in (error, *error.problems)}.values():
         problem.fix = " ".join(part for part in (problem.fix, f"{why}{unfinished}.") if part)
     return error
 
