@@ -65,6 +65,7 @@ def test_what_no_layer_says_has_its_default() -> None:
     assert layered(environ={}).to_json() == {
         "enable_multithread_weight_load": {"value": True, "source": "default"},
         "enable_broadcast_weight_load": {"value": False, "source": "default"},
+        "verify": {"value": False, "source": "default"},
     }
 
 
