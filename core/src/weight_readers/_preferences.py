@@ -17,7 +17,8 @@ from weight_readers.environment import Environment
 class Preference:
     """An auto rule: when it ``applies``, readers it ``likes`` come before those it does not.
 
-    ``fact`` words what it knows of the machine, for rules that go by that.
+    ``fact`` words what it knows of the machine, for rules that go by that. An ``exceptional`` dislike alone is worth
+    a word: of readers that are liked nothing is said.
     """
 
     name: str
@@ -26,6 +27,10 @@ class Preference:
     liked: str
     disliked: str
     fact: Callable[[Environment], str] | None = None
+    exceptional: bool = False
+
+    def says(self, info: ReaderInfo, request: Request) -> bool:
+        return not self.exceptional or not self.likes(info, request)
 
     def reason(self, info: ReaderInfo, request: Request, environment: Environment) -> str:
         said = self.liked if self.likes(info, request) else self.disliked
@@ -90,6 +95,7 @@ PREFERENCES: tuple[Preference, ...] = (
         liked="takes the bytes from the page cache",
         disliked="would read cached bytes from storage again",
         fact=lambda environment: f"{environment.page_cache_residency:.0%}",
+        exceptional=True,
     ),
     Preference(
         name="several CPUs",

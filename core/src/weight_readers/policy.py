@@ -53,7 +53,9 @@ def decide(info: ReaderInfo, request: Request, environment: Environment) -> Verd
             return rejected
     chosen = list(tuned(info, request, environment))
     return Accepted(
-        reasons=tuple(p.reason(info, request, environment) for p in applying(request, environment)),
+        reasons=tuple(
+            p.reason(info, request, environment) for p in applying(request, environment) if p.says(info, request)
+        ),
         settings=_settings(info, request, chosen),
         tuned={each.option: each.reason for each in chosen},
     )

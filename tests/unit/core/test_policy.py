@@ -155,7 +155,8 @@ def test_an_auto_rule_puts_what_it_likes_first_and_says_so(rule: str) -> None:
     preference = next(p for p in PREFERENCES if p.name == rule)
     title = preference.title(environment)
     assert title.startswith(rule)
-    assert [(f"{title}: {preference.liked}",), (f"{title}: {preference.disliked}",)] == [
+    praise = () if preference.exceptional else (f"{title}: {preference.liked}",)
+    assert [praise, (f"{title}: {preference.disliked}",)] == [
         verdict.reasons for verdict in accepted if isinstance(verdict, Accepted)
     ]
 
