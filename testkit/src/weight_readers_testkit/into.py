@@ -20,7 +20,7 @@ from weight_readers import (
     WeightReader,
 )
 from weight_readers_testkit.subject import EVERYDAY, Subject
-from weight_readers_testkit.tensors import Stored, bits, blank, noise, stored
+from weight_readers_testkit.tensors import Stored, bits, blank, noise, same, stored
 
 
 class _Reads(WeightReader, ReadsInto, Protocol):
@@ -43,7 +43,7 @@ class IntoTests(Subject):
         tensors["large"] = Stored(EVERYDAY, (9 << 18, 1), noise(9 << 20))
         targets = {name: blank(each) for name, each in tensors.items()}
         reader.read_into([self.file(tmp_path, tensors)], targets)
-        assert {name: each.data for name, each in tensors.items()} == {name: bits(t) for name, t in targets.items()}
+        same({name: each.data for name, each in tensors.items()}, {name: bits(t) for name, t in targets.items()})
 
     def test_what_was_read_into_targets_is_counted(self, tmp_path: Path) -> None:
         reader = self._reader()
@@ -107,7 +107,7 @@ class IntoTests(Subject):
         targets = {name: torch.zeros(3, 5) for name in ("s3.t1", "s1.t0")}
         assert reader.read_into(shards, targets).tensors == 2
         right = {**self.shard(1), **self.shard(3)}
-        assert {name: right[name].data for name in targets} == {name: bits(t) for name, t in targets.items()}
+        same({name: right[name].data for name in targets}, {name: bits(t) for name, t in targets.items()})
 
     def test_a_damaged_file_is_an_error_before_anything_is_written(self, tmp_path: Path) -> None:
         reader, shards = self._reader(), self.shards(tmp_path, 2)

@@ -17,7 +17,7 @@ from weight_readers import Alignment, Feature, ReadStats, Writes
 from weight_readers_testkit import elsewhere as there
 from weight_readers_testkit.counters import bytes_touched, cached_bytes, mapped_bytes, nothing_left_open
 from weight_readers_testkit.subject import EVERYDAY, Subject
-from weight_readers_testkit.tensors import Stored, bits, contents, expected, noise, stored
+from weight_readers_testkit.tensors import Stored, bits, contents, expected, noise, same, stored
 
 
 class MemoryTests(Subject):
@@ -25,7 +25,7 @@ class MemoryTests(Subject):
         shards = self.shards(tmp_path, 3, tensors=40)
         kept = list(self.make().iter_weights(shards))
         right = {name: each for number in (1, 2, 3) for name, each in self.shard(number, 40).items()}
-        assert expected(right) == contents(kept)
+        same(expected(right), contents(kept))
 
     def test_tensors_outlive_generator_reader_and_file_name(self, tmp_path: Path) -> None:
         shards = self.shards(tmp_path, 2)
@@ -45,7 +45,7 @@ class MemoryTests(Subject):
         tensors = {f"{n}.{name}": each for n in (1, 3) for name, each in _odd(n).items()}
         kept = dict(reader.iter_weights([self.file(tmp_path, tensors)]))
         assert [name for name, values in kept.items() if values.data_ptr() % values.dtype.itemsize] == []
-        assert expected(tensors) == contents(kept.items())
+        same(expected(tensors), contents(kept.items()))
 
     def test_a_write_reaches_neither_the_file_nor_another_tensor(self, tmp_path: Path) -> None:
         reader = self.make()
@@ -57,7 +57,7 @@ class MemoryTests(Subject):
         right = {name: bits(values) for name, values in kept.items()}
         kept["s1.t1"].view(torch.int32).fill_(7)
         right["s1.t1"] = bits(torch.full((3, 5), 7, dtype=torch.int32))
-        assert right == {name: bits(values) for name, values in kept.items()}
+        same(right, {name: bits(values) for name, values in kept.items()})
         assert before == [_digest(shard) for shard in shards]
 
     def test_what_a_write_does_is_declared(self, tmp_path: Path, elsewhere: there.Elsewhere) -> None:

@@ -23,7 +23,7 @@ from weight_readers import (
 from weight_readers_testkit.counters import nothing_left_open
 from weight_readers_testkit.faults import ANY_FORMAT, POINTER, Fault, cut
 from weight_readers_testkit.subject import EVERYDAY, Subject
-from weight_readers_testkit.tensors import contents, expected, stored
+from weight_readers_testkit.tensors import contents, expected, same, stored
 
 
 class RefusalTests(Subject):
@@ -85,7 +85,7 @@ class RefusalTests(Subject):
             tensors = {name: stored(EVERYDAY, 2, seed=name)}
             self.write(tmp_path / "new", tensors)
             (tmp_path / "new").replace(path)
-            assert expected(tensors) == contents(reader.iter_weights([path]))
+            same(expected(tensors), contents(reader.iter_weights([path])))
 
     def test_what_is_written_to_a_file_meanwhile_is_an_error_or_has_no_part_in_the_tensors(
         self, tmp_path: Path
@@ -101,7 +101,7 @@ class RefusalTests(Subject):
             file.write(bytes([byte[0] ^ 255]))
         right = expected({**self.shard(1), **self.shard(2), **self.shard(3)})
         try:
-            assert right == contents([*kept, *weights])
+            same(right, contents([*kept, *weights]))
         except FileChangedError:
             return
 

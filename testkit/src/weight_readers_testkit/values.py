@@ -11,7 +11,7 @@ import pytest
 from weight_readers import CheckpointMeta, Feature, Order
 from weight_readers_testkit.counters import bytes_touched
 from weight_readers_testkit.subject import EVERYDAY, MIB, Subject
-from weight_readers_testkit.tensors import Stored, contents, expected, noise, stored
+from weight_readers_testkit.tensors import Stored, contents, expected, noise, same, stored
 
 
 class ValueTests(Subject):
@@ -22,7 +22,7 @@ class ValueTests(Subject):
             for dtype in self.held()
             for number, shape in enumerate(shapes)
         }
-        assert expected(tensors) == contents(self.make().iter_weights([self.file(tmp_path, tensors)]))
+        same(expected(tensors), contents(self.make().iter_weights([self.file(tmp_path, tensors)])))
 
     def test_the_declared_dtypes_are_those_of_its_files(self) -> None:
         assert EVERYDAY in self.dtypes
@@ -32,14 +32,14 @@ class ValueTests(Subject):
         if not self.scalars:
             pytest.skip("the format has no scalars")
         tensors = {"before": stored(EVERYDAY, 2), "scalar": stored(EVERYDAY)}
-        assert expected(tensors) == contents(self.make().iter_weights([self.file(tmp_path, tensors)]))
+        same(expected(tensors), contents(self.make().iter_weights([self.file(tmp_path, tensors)])))
 
     def test_tensors_without_elements_stand_anywhere(self, tmp_path: Path) -> None:
         if not self.empty:
             pytest.skip("the format has no tensors without elements")
         empty, full = Stored(EVERYDAY, (0, 3), b""), stored(EVERYDAY, 2)
         tensors = {"first": empty, "a": full, "between": empty._replace(shape=(2, 0, 4)), "b": full, "last": empty}
-        assert expected(tensors) == contents(self.make().iter_weights([self.file(tmp_path, tensors)]))
+        same(expected(tensors), contents(self.make().iter_weights([self.file(tmp_path, tensors)])))
 
     def test_a_file_without_tensors_yields_nothing(self, tmp_path: Path) -> None:
         if not self.no_tensors:
@@ -48,23 +48,23 @@ class ValueTests(Subject):
 
     def test_names_are_any_text_that_the_format_holds(self, tmp_path: Path) -> None:
         tensors = {name: stored(EVERYDAY, 3, seed=name) for name in self.names}
-        assert expected(tensors) == contents(self.make().iter_weights([self.file(tmp_path, tensors)]))
+        same(expected(tensors), contents(self.make().iter_weights([self.file(tmp_path, tensors)])))
 
     def test_thousands_of_tensors_come_whole(self, tmp_path: Path) -> None:
         tensors = {f"layer.{number}": stored(EVERYDAY, 1 + number % 3, seed=number) for number in range(self.many)}
-        assert expected(tensors) == contents(self.make().iter_weights([self.file(tmp_path, tensors)]))
+        same(expected(tensors), contents(self.make().iter_weights([self.file(tmp_path, tensors)])))
 
     def test_a_large_tensor_has_every_byte(self, tmp_path: Path) -> None:
         count = 9 * MIB // 4 + 5  # past the chunk of 8 MiB that readers like, and no multiple of a page
         large = {"before": stored(EVERYDAY, 3), "large": Stored(EVERYDAY, (count,), noise(4 * count))}
-        assert expected(large) == contents(self.make().iter_weights([self.file(tmp_path, large)]))
+        same(expected(large), contents(self.make().iter_weights([self.file(tmp_path, large)])))
 
     def test_blocks_come_packed_as_they_are_stored(self, tmp_path: Path) -> None:
         reader = self.need(Feature.PACKED)
         tensors = {f"{kind}.weight": _blocks(kind, *block) for kind, block in self.packed.items()}
         assert tensors, f"{type(self).__name__}.packed names no type, and the reader declares packed"
         path = self.file(tmp_path, tensors)
-        assert expected(tensors) == contents(reader.iter_weights([path]))
+        same(expected(tensors), contents(reader.iter_weights([path])))
         meta = reader.read_meta([path]).values()
         assert [(kind, True) for kind in self.packed] == [(m.source_dtype, m.ggml_type is not None) for m in meta]
 
@@ -89,7 +89,7 @@ class ValueTests(Subject):
         path = self.file(tmp_path, tensors)
         meta = self.make().read_meta([path])
         written = {name: (each.dtype, each.shape, len(each.data), path) for name, each in tensors.items()}
-        assert written == {n: (m.dtype, m.stored_shape, m.nbytes, m.file) for n, m in meta.items()}
+        same(written, {n: (m.dtype, m.stored_shape, m.nbytes, m.file) for n, m in meta.items()})
         assert [(path, Path(path).stat().st_size)] == [(file.path, file.nbytes) for file in meta.files]
 
     def test_the_meta_is_cores_own_kind_of_mapping(self, tmp_path: Path) -> None:
