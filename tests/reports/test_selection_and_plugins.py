@@ -209,6 +209,7 @@ GOLDEN = {
         Environment(cpus=8),
         """\
 chosen: safetensors (host-bound and kept: keeps the mapping: pages that the kernel can drop, no copy)
+  machine: 8 CPUs
   safetensors: accepted: host-bound and kept: keeps the mapping: pages that the kernel can drop, no copy
   threaded: accepted: host-bound and kept: would copy every byte into anonymous memory
   runai_streamer: accepted: host-bound and kept: would copy every byte into anonymous memory""",
@@ -236,19 +237,21 @@ chosen: threaded (the only reader that fits)
         Environment(filesystem="nfs"),
         """\
 chosen: threaded (made for such places, the others for more)
-  threaded: accepted: network file system: reads in large requests
-  runai_streamer: accepted: network file system: reads in large requests
-  safetensors: accepted: network file system: a mapping would fault page by page over the network""",
+  machine: nfs
+  threaded: accepted: network file system (nfs): reads in large requests
+  runai_streamer: accepted: network file system (nfs): reads in large requests
+  safetensors: accepted: network file system (nfs): a mapping would fault page by page over the network""",
     ),
     "tensor parallel": (
         Request(format="safetensors", needs={Feature.SLICES}, into_targets=True, device="cuda:1"),
         Environment(cpus=8),
         """\
 chosen: threaded (into existing tensors: reads straight into them)
+  machine: 8 CPUs
   threaded: accepted: device placement: reads to the host and copies then; into existing tensors: reads straight \
-into them; several CPUs: reads with several threads
+into them; several CPUs (8): reads with several threads
   safetensors: accepted: device placement: reads to the host and copies then; into existing tensors: reads first \
-and copies then; several CPUs: reads with one thread
+and copies then; several CPUs (8): reads with one thread
   runai_streamer: rejected [feature]: lacks slices""",
     ),
 }

@@ -349,7 +349,7 @@ def test_b124_two_cpus_shared_by_eight_ranks_are_one_thread_each(tmp_path: Path)
 import os
 os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[:2])
 from weight_readers_threaded.options import Options
-print(Options().threads(100))
+print(Options().threads)
 """
     environment = {**os.environ, "LOCAL_WORLD_SIZE": "8"}
     done = subprocess.run([sys.executable, "-c", source], env=environment, capture_output=True, text=True, check=True)

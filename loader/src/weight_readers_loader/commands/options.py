@@ -93,14 +93,14 @@ def how(given: dict[str, Any], config: LayeredConfig) -> str | None:
     if len(asked) > 1:
         raise click.UsageError("{} and {} exclude each other".format(*asked.values()))
     for how, said in asked.items():
-        _check_how(how, said, given)
+        _check_how(how, said, given, config)
     return next(iter(asked), None)
 
 
-def _check_how(how: str, said: str, given: Mapping[str, Any]) -> None:
-    for name in ("verify", "manifest"):
-        if given[name]:
-            raise click.UsageError(f"--{name} and {said} exclude each other: run `weight-readers verify` before")
+def _check_how(how: str, said: str, given: Mapping[str, Any], config: LayeredConfig) -> None:
+    verify = config.setting("verify")
+    if verify is not None and verify.value:
+        raise click.UsageError(f"{verify} and {said} exclude each other: run `weight-readers verify` before")
     if given["owned"] and (how != "slices" or given["into"] is None):
         raise click.UsageError(f"--owned says nothing with {said}: its tensors are owned in any case")
 
