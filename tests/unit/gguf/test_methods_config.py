@@ -274,5 +274,5 @@ def test_a_damaged_description_is_refused(tmp_path: Path, damaged: Any) -> None:
         check_description(layer, damaged)
     with pytest.raises(TypeError, match="layer 'w' is loaded from a tensor, not"):
         method.load_shard(layer, damaged)
-    with pytest.raises(TypeError, match="layer 'w' takes a tensor, not"):
+    with pytest.raises(TypeError, match="layer 'w' takes a tensor as input, not"):
         method.apply(layer, damaged)
