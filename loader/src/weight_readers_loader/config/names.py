@@ -15,7 +15,6 @@ from weight_readers_loader.config.refusals import closest, hint
 _CLOSE = 0.7
 """How alike a key of the engine must be to one that is known. Engines have many more; ``lora_path`` is not ``lora``."""
 
-
 _THERE = frozenset({Feature.LISTS, Feature.FETCHES})
 """What a reader does in a store for the reader of the weights."""
 
