@@ -91,6 +91,19 @@ def test_the_table_of_readers_agrees_with_what_the_reader_declares(reader: str) 
     assert (info.formats, schemes) == (KNOWN_READERS[reader].formats, KNOWN_READERS[reader].schemes)
 
 
+@pytest.mark.parametrize(
+    ("reader", "scheme", "requirement"),
+    [(reader, *store) for reader, known in KNOWN_READERS.items() for store in known.stores.items()],
+)
+def test_what_the_table_names_for_a_store_is_an_extra_of_the_plugin_that_brings_more_than_the_plugin(
+    reader: str, scheme: str, requirement: str
+) -> None:
+    (distribution,) = (name for name, readers in PLUGINS.items() if reader in readers)
+    name, _, extra = requirement.removesuffix("]").partition("[")
+    assert name == distribution
+    assert PROJECTS[distribution]["optional-dependencies"][extra]
+
+
 def test_only_the_loader_has_a_console_script() -> None:
     assert [name for name, project in PROJECTS.items() if "scripts" in project] == ["weight-readers-loader"]
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 from support.venvs import Venv
 
-INSTALL = 'pip install "weight-readers[runai]"'
+from weight_readers._catalogue import KNOWN_READERS
 
 
 @pytest.fixture
@@ -34,10 +34,28 @@ def test_without_the_vendors_package_its_scheme_is_not_offered_and_the_command_i
     assert 'pip install "weight-readers-runai[s3]"' in said
 
 
-def test_without_the_plugin_its_name_is_absent_and_the_command_is_named(mmap: Venv) -> None:
+def test_the_table_of_core_names_for_each_store_what_the_plugin_itself_names(runai: Venv) -> None:
+    found = runai.run("say(dict(weight_readers.describe_reader('runai_streamer').more_schemes))").json
+    stores = KNOWN_READERS["runai_streamer"].stores
+    assert {scheme: f'pip install "{requirement}"' for scheme, requirement in stores.items()} == found
+
+
+@pytest.mark.parametrize(
+    ("asked", "command"),
+    [
+        ("requested='runai_streamer', strict=True", 'pip install "weight-readers[runai]"'),
+        ("schemes={'s3'}", 'pip install "weight-readers-runai[s3]"'),
+        ("schemes={'gs'}", 'pip install "weight-readers-runai[gcs]"'),
+        ("requested='runai_streamer', schemes={'s3'}", 'pip install "weight-readers-runai[s3]"'),
+    ],
+)
+def test_without_the_plugin_its_name_is_absent_and_the_command_that_brings_all_is_named(
+    mmap: Venv, asked: str, command: str
+) -> None:
     assert mmap.names() == ["safetensors"]
-    _, said, _ = mmap.run("refused(lambda: weight_readers.select_weight_reader(schemes={'s3'}))").json
-    assert INSTALL in said
+    _, said, fix = mmap.run(f"refused(lambda: weight_readers.select_weight_reader({asked}))").json
+    assert fix == f"Install it: {command}"
+    assert command in said
 
 
 def test_a_version_without_the_native_calls_is_declined(runai: Venv) -> None:

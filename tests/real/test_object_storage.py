@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.commands import invoke
 from support.files import write_index, write_tensors
 from support.object_server import only_loopback
 from support.rclone import served
 from support.tensors import bits, contents, noise
+from unit.gguf.gguf_bytes import write_gguf
 
 from weight_readers import CheckpointNotFoundError, TensorSlice, UnreadableFileError
 from weight_readers_loader import open_checkpoint
@@ -77,6 +79,20 @@ def gemma(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         only_loopback(monkeypatch, running)
         monkeypatch.setenv("WEIGHT_READERS_CACHE_DIR", str(tmp_path / "cache"))
         yield stored
+
+
+def test_a_named_reader_takes_the_options_of_the_one_that_fetches_for_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "store" / "models" / "m.gguf"
+    path.parent.mkdir(parents=True)
+    write_gguf(path, {"w": (24, (64,), noise(64))}, {"general.architecture": "tiny"})
+    with served(tmp_path / "store") as running:
+        only_loopback(monkeypatch, "http://127.0.0.1:1")
+        cache = ["--cache-dir", tmp_path / "cache"]
+        done = invoke("load", "s3://models/m.gguf", "--reader", "gguf", "--option", f"endpoint={running}", *cache)
+    assert done.exit_code == 0, done.stderr
+    assert "gguf" in done.stdout
 
 
 def on_disk(folder: Path) -> int:

@@ -12,6 +12,8 @@ import zipfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -33,6 +35,18 @@ def build_wheelhouse(folder: Path) -> Path:
     if done.returncode:
         raise RuntimeError(f"the wheelhouse could not be built:\n{done.stderr}")
     return folder
+
+
+def download(requirement: str, folder: Path) -> Path:
+    """The wheel of somebody else's release. The test is skipped where no index that has it for here can be reached."""
+    command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--quiet"]
+    done = subprocess.run([*command, "--dest", str(folder), requirement], capture_output=True, text=True)
+    if "(from versions: none)" in done.stderr:
+        pytest.skip(f"no index that has a wheel of {requirement} for this platform can be reached")
+    if done.returncode:
+        raise RuntimeError(f"{requirement} could not be downloaded:\n{done.stderr}")
+    (wheel,) = folder.glob("*.whl")
+    return wheel
 
 
 def write_wheel(

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import importlib_metadata
 
@@ -14,11 +14,23 @@ DISTRIBUTION = "weight-readers"
 
 @dataclass(frozen=True, kw_only=True)
 class KnownReader:
-    """A reader that this project publishes: the extra of core that brings it, and what it reads."""
+    """A reader that this project publishes: the extra of core that brings it, and what it reads.
+
+    ``stores`` are the schemes beyond local files, each with the requirement that brings the reader with what it needs
+    there: the extra of core alone does not.
+    """
 
     extra: str
     formats: frozenset[str]
-    schemes: frozenset[str] = frozenset({"file"})
+    stores: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def schemes(self) -> frozenset[str]:
+        return frozenset({"file", *self.stores})
+
+    def requirements(self, schemes: Collection[str] = ()) -> list[str]:
+        """What to install to read in ``schemes``: local files without any."""
+        return sorted({self.stores[each] for each in schemes if each in self.stores}) or [_extra_of_core(self.extra)]
 
 
 KNOWN_READERS: Mapping[str, KnownReader] = {
@@ -26,7 +38,9 @@ KNOWN_READERS: Mapping[str, KnownReader] = {
     "safetensors": KnownReader(extra="mmap", formats=frozenset({"safetensors"})),
     "threaded": KnownReader(extra="threaded", formats=frozenset({"safetensors"})),
     "runai_streamer": KnownReader(
-        extra="runai", formats=frozenset({"safetensors"}), schemes=frozenset({"file", "s3", "gs"})
+        extra="runai",
+        formats=frozenset({"safetensors"}),
+        stores={"s3": "weight-readers-runai[s3]", "gs": "weight-readers-runai[gcs]"},
     ),
     "gguf": KnownReader(extra="gguf", formats=frozenset({"gguf"})),
     "pt": KnownReader(extra="pt", formats=frozenset({"pt"})),
@@ -66,11 +80,20 @@ def installed_version(distribution: str) -> str | None:
 
 
 def install_command(extra: str) -> str:
-    return f'pip install "{DISTRIBUTION}[{extra}]"'
+    return _pip_install([_extra_of_core(extra)])
 
 
-def install_hint(reader: str) -> str | None:
-    """How to install one of our readers; None for a name that is not ours.
+def _extra_of_core(extra: str) -> str:
+    return f"{DISTRIBUTION}[{extra}]"
+
+
+def _pip_install(requirements: Iterable[str]) -> str:
+    quoted = (f'"{each}"' for each in requirements)
+    return f"pip install {' '.join(quoted)}"
+
+
+def install_hint(reader: str, schemes: Collection[str] = ()) -> str | None:
+    """How to install one of our readers, with what it needs in ``schemes``; None for a name that is not ours.
 
     Names a command only where the installed core has the extra: a command that does not exist mends nothing.
     """
@@ -78,7 +101,7 @@ def install_hint(reader: str) -> str | None:
     if known is None:
         return None
     if known.extra in core_extras():
-        return f"Install it: {install_command(known.extra)}"
+        return f"Install it: {_pip_install(known.requirements(schemes))}"
     version = installed_version(DISTRIBUTION)
     if version is None:
         return f"This application was built without it; pass it as Registry(plugins={{{reader!r}: …}})"
@@ -97,7 +120,7 @@ def suggestion(wanted: str | None, schemes: Collection[str] = (), *, installed: 
     ]
     extras = core_extras()
     offered = [name for name in fitting if KNOWN_READERS[name].extra in extras]
-    return install_hint((offered or fitting)[0]) if fitting else None
+    return install_hint((offered or fitting)[0], schemes) if fitting else None
 
 
 def missing_extras() -> dict[str, dict[str, object]]:

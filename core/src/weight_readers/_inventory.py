@@ -145,7 +145,7 @@ class Inventory:
     def standing(self, name: str, request: Request, environment: Environment) -> Standing:
         plugin = None if self.is_disabled(name) else self.plugin(name)
         if plugin is None:
-            return Standing(name=name, verdict=self._without_plugin(name))
+            return Standing(name=name, verdict=self._without_plugin(name, request.schemes))
         if isinstance(plugin, Broken):
             verdict: Verdict = Rejected(code="broken", reason=plugin.error.reason, fix=plugin.error.fix)
         else:
@@ -158,7 +158,7 @@ class Inventory:
             version=plugin.source.version,
         )
 
-    def _without_plugin(self, name: str) -> Rejected:
+    def _without_plugin(self, name: str, schemes: Collection[str] = ()) -> Rejected:
         if self.is_disabled(name):
             return Rejected(code="disabled", reason=f"disabled by {DISABLE}", fix=f"Take it out of {DISABLE}")
         claims = self.sources(name)
@@ -167,7 +167,8 @@ class Inventory:
             return Rejected(code="duplicate", reason=error.what, fix=error.fix)
         if claims:
             return Rejected(code="importing", reason="its plugin is still being imported")
-        return Rejected(code="absent", reason="its plugin is not installed", fix=_catalogue.install_hint(name))
+        fix = _catalogue.install_hint(name, schemes)
+        return Rejected(code="absent", reason="its plugin is not installed", fix=fix)
 
     def _verdict(self, plugin: Plugin, request: Request, environment: Environment) -> Verdict:
         if missing := plugin.missing_backend(environment.has_module or self._has_module):

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from weight_readers import TargetMismatchError, TensorMeta
 from weight_readers_loader.targets import Target
-from weight_readers_loader.wording import some
+from weight_readers_loader.wording import NUMBERS, some
 
 if TYPE_CHECKING:
     import torch
@@ -123,7 +123,7 @@ def _is_packed(meta: TensorMeta) -> bool:
 
 
 _PACKED = (
-    "dequantize='bfloat16' reads numbers for packed weights, and a module that was prepared for them"
+    f"{NUMBERS} for packed weights, and a module that was prepared for them"
     " (weight_readers_gguf.prepare_module) takes them as they are"
 )
 
@@ -145,9 +145,9 @@ class _Differences:
             _said("of another shape", _compared(self.shapes)),
             _said("of another dtype", _compared(self.dtypes)),
         )
-        hints = [f"resolve_aliases=True finds {some(aliases, 3)} under another name"] if aliases else []
-        hints += ["strict=False lets names differ"] if self.missing or self.unexpected else []
-        hints += ["cast=True converts dtypes"] if self.dtypes and castable else []
+        hints = [f"resolve_aliases=True (--aliases) finds {some(aliases, 3)} under another name"] if aliases else []
+        hints += ["strict=False (--partial) lets names differ"] if self.missing or self.unexpected else []
+        hints += ["cast=True (--cast) converts dtypes"] if self.dtypes and castable else []
         hints += [_PACKED] if self.packed else []
         raise TargetMismatchError(
             "the checkpoint does not fit the target: " + "; ".join(filter(None, said)),

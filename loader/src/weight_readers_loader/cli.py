@@ -70,11 +70,13 @@ def explain(reference: str, as_json: bool, into_existing: bool, what_if: tuple[s
     options.check_ranks(given)
     from weight_readers_loader.commands.elsewhere import elsewhere
     from weight_readers_loader.commands.explain import explain as command
+    from weight_readers_loader.resolve import scheme_of
 
     supposed = elsewhere(what_if, given["device"])
     config = flags.config_of(given)
     found = command(
         lambda reader_options: _layout(reference, given, reader_options=reader_options),
+        scheme=scheme_of(reference),
         config=config,
         key_filter=options.key_filter(given["patterns"]),
         owned=given["owned"],
@@ -104,7 +106,7 @@ def inspect(reference: str, as_json: bool, **given: Any) -> None:
     from weight_readers_loader.commands import inspect as command
     from weight_readers_loader.commands import views
 
-    reading = flags.reading_of(given)
+    reading = flags.reading_of(given, reference)
     layout = _layout(reference, given, reader_options=reading["options"], keep_problems=True)
     seen = command.inspect(layout, **reading)
     if as_json:
@@ -140,7 +142,7 @@ def verify(reference: str, strict: bool, sha256: bool, manifest: str | None, as_
     options.check_ranks(given)
     from weight_readers_loader.commands.verify import verification
 
-    reading = flags.reading_of(given)
+    reading = flags.reading_of(given, reference)
 
     def resolve() -> Layout:
         layout = _layout(reference, given, reader_options=reading["options"], keep_problems=True)
@@ -179,7 +181,7 @@ def fetch(reference: str, folder: str, overwrite: bool, as_json: bool, **given: 
     options.check_ranks(given)
     from weight_readers_loader.side_files import SideFiles
 
-    reader_options = flags.reading_of(given)["options"]
+    reader_options = flags.reading_of(given, reference)["options"]
     layout = _layout(reference, given, reader_options=reader_options, keep_problems=True)
     taken = SideFiles(layout).copy_to(folder, overwrite=overwrite)
     if as_json:

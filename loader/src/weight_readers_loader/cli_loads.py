@@ -120,7 +120,7 @@ def bench(context: click.Context, reference: str, as_json: bool, **given: Any) -
     found = command(
         reference,
         layout_arguments={name: given.pop(name) for name in options.WHICH_FILES},
-        options=flags.reading_of(given)["options"],
+        options=flags.reading_of(given, reference)["options"],
         on_file=note,
         say=lambda line: click.echo(line, err=True),
         **given,

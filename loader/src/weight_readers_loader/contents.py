@@ -80,7 +80,9 @@ class Contents:
     def check_aliases(self, resolve_aliases: bool) -> None:
         """Raise ValueError where aliases are asked for, which are names of the files, and adapters make others."""
         if resolve_aliases and self.adapters:
-            raise ValueError("resolve_aliases=True and adapters exclude each other: aliases are names of the files")
+            raise ValueError(
+                "resolve_aliases=True (--aliases) and adapters exclude each other: aliases are names of the files"
+            )
 
     def named(self, tensors: Collection[str], *, resolve_aliases: bool) -> dict[str, str]:
         """Alias -> the one of ``tensors`` that it is a name of; none unless they are asked for."""

@@ -108,7 +108,7 @@ def open_checkpoint(
         cache_dir=None if cache_dir is None else os.fspath(cache_dir),
     )
     check_alone(layers)
-    check_reader_options(layers)
+    check_reader_options(layers, layers.value("reader"), scheme_of(reference))
     warn_of_engine_keys(engine)
     wishes = asked(layers)
     choosing = partial(Chooser, **wishes, engine=engine, environment=environment)

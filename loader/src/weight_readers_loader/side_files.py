@@ -58,7 +58,10 @@ class SideFiles:
         names = (*self._listing.names(), *self._listing.unsafe())
         judged = [(name, *_judged(self._listing, name)) for name in names]
         self.files = tuple(file for _, file, _ in judged if file is not None)
-        folders = [(f"{name}/", "a folder; its files are those of subfolder=") for name in self._listing.folders()]
+        folders = [
+            (f"{name}/", "a folder; its files are those of subfolder= (--subfolder)")
+            for name in self._listing.folders()
+        ]
         self.left_out: LeftOut = (*((name, why) for name, _, why in judged if why is not None), *folders)
 
     def copy_to(self, folder: str | os.PathLike[str], *, overwrite: bool = False) -> Taken:

@@ -6,6 +6,9 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 
+NUMBERS = "dequantize='bfloat16' (--dequantize bfloat16) reads numbers"
+"""What helps where packed weights do not fit."""
+
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 
 

@@ -85,7 +85,6 @@ def test_a_frozen_application_is_told_what_it_can_do_instead() -> None:
         (None, (), (), "mmap"),
         ("safetensors", (), (), "mmap"),
         ("safetensors", ("file",), ("safetensors",), "threaded"),
-        ("safetensors", ("s3",), (), "runai"),
         ("gguf", (), ("safetensors",), "gguf"),
     ],
 )
@@ -93,6 +92,23 @@ def test_the_suggestion_reads_what_is_wanted_and_is_not_installed(
     wanted: str | None, schemes: tuple[str, ...], installed: tuple[str, ...], extra: str
 ) -> None:
     assert f"Install it: {install_command(extra)}" == suggestion(wanted, schemes, installed=installed)
+
+
+@pytest.mark.usefixtures("extras")
+@pytest.mark.parametrize(
+    ("schemes", "command"),
+    [
+        (("s3",), 'pip install "weight-readers-runai[s3]"'),
+        (("gs",), 'pip install "weight-readers-runai[gcs]"'),
+        (("file", "s3"), 'pip install "weight-readers-runai[s3]"'),
+        (("s3", "gs"), 'pip install "weight-readers-runai[gcs]" "weight-readers-runai[s3]"'),
+    ],
+)
+@pytest.mark.parametrize("wanted", ["safetensors", None])
+def test_for_a_store_what_brings_its_package_is_suggested(
+    wanted: str | None, schemes: tuple[str, ...], command: str
+) -> None:
+    assert f"Install it: {command}" == suggestion(wanted, schemes) == install_hint("runai_streamer", schemes)
 
 
 @pytest.mark.usefixtures("extras")

@@ -355,6 +355,14 @@ def test_a_format_that_nobody_of_ours_reads_has_no_command() -> None:
     assert none_fits(registry(FALLBACK), format="onnx").fix is None
 
 
+def test_an_absent_reader_of_ours_that_is_named_for_a_store_is_installed_with_what_it_needs_there() -> None:
+    request = Request(schemes=frozenset({"s3"}))
+    selection = registry(a=Plugin("a")).explain(requested="runai_streamer", request=request)
+    absent = selection.candidate("runai_streamer")
+    assert absent is not None
+    assert absent.fix == 'Install it: pip install "weight-readers-runai[s3]"'
+
+
 def test_a_format_that_no_installed_reader_reads_suggests_one_that_does() -> None:
     error = none_fits(registry(Plugin("a", formats={"gguf"})), format="safetensors")
     assert error.fix == 'Install it: pip install "weight-readers[mmap]"'

@@ -52,7 +52,7 @@ def test_names_that_are_missing_or_unexpected_are_an_error_only_if_strict() -> N
     with pytest.raises(TargetMismatchError) as refused:
         plan([meta("a"), meta("x")], zeros("a", "b"))
     assert (refused.value.missing, refused.value.unexpected) == (("b",), ("x",))
-    assert "strict=False lets names differ" in str(refused.value)
+    assert "strict=False (--partial) lets names differ" in str(refused.value)
     found = plan([meta("a"), meta("x")], zeros("a", "b"), strict=False)
     assert (found.assignments, found.missing, found.unexpected) == ({"a": ("a",)}, ("b",), ("x",))
 
@@ -67,7 +67,7 @@ def test_tied_names_that_are_all_absent_are_all_missing() -> None:
 
 
 def test_an_alias_is_used_only_when_asked_and_offered_when_not() -> None:
-    with pytest.raises(TargetMismatchError, match="resolve_aliases=True finds head under another name"):
+    with pytest.raises(TargetMismatchError, match=r"resolve_aliases=True \(--aliases\) finds head under another name"):
         plan([meta("embed")], zeros("embed", "head"), aliases={"head": "embed"})
     found = plan([meta("embed")], zeros("embed", "head"), aliases={"head": "embed"}, resolve_aliases=True)
     assert found.assignments == {"embed": ("embed", "head")}
@@ -98,7 +98,7 @@ def test_shapes_are_never_let_through() -> None:
 
 def test_dtypes_are_let_through_and_counted_when_asked() -> None:
     held = [meta("a", dtype="bfloat16"), meta("b", dtype="bfloat16"), meta("c")]
-    with pytest.raises(TargetMismatchError, match="cast=True converts dtypes"):
+    with pytest.raises(TargetMismatchError, match=r"cast=True \(--cast\) converts dtypes"):
         plan(held, zeros("a", "b", "c"))
     assert plan(held, zeros("a", "b", "c"), cast=True).cast == {"bfloat16 -> float32": 2}
 

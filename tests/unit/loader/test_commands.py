@@ -14,7 +14,7 @@ import click
 import pytest
 from support.commands import invoke
 from support.files import entry, floats, write_index, write_safetensors, write_sharded, write_tensors
-from support.plugins import Site
+from support.plugins import PLUGIN, Site
 
 import weight_readers
 from weight_readers_loader.commands import output
@@ -315,6 +315,17 @@ class TestListAndDoctor:
         assert done.exit_code == 1
         assert "unusable: bare: needs the module 'no_such_backend'" in done.stdout
         assert "pip install no-such-backend" in done.stdout
+
+    def test_a_reader_that_declines_whatever_is_asked_is_a_fault(self, site: Site) -> None:
+        veto = (
+            "from weight_readers import Declined\n@hookimpl\ndef weight_readers_check(request, environment):\n"
+            "    return Declined(reason='its backend 0.1 is too old', fix='Update it')\n"
+        )
+        site.plugin("aged", f"{PLUGIN.format(name='aged')}\n{veto}")
+        weight_readers.refresh()
+        done = invoke("doctor")
+        assert (done.exit_code, done.stdout.splitlines()[-1]) == (1, "something is broken, see above")
+        assert "unusable: aged: its backend 0.1 is too old. Update it" in done.stdout
 
     def test_a_reader_that_was_disabled_is_no_fault(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
         site.plugin("off")

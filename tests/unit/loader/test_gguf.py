@@ -99,7 +99,7 @@ def test_a_dense_module_is_told_that_the_file_is_packed_and_what_to_do(path: Pat
         open_checkpoint(path).load_into(module)
     said = str(caught.value)
     assert "fc.weight (checkpoint [4, 64] packed as Q8_0, [4, 68], target [4, 64])" in said
-    assert "dequantize='bfloat16' reads numbers" in said
+    assert "dequantize='bfloat16' (--dequantize bfloat16) reads numbers" in said
     assert "prepare_module" in said
 
 

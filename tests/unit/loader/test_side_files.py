@@ -33,7 +33,7 @@ OTHERS = {
     "model.onnx": "weights of another framework",
     ".gitattributes": "a hidden file",
     "large.json": "64.0 MiB, and side files have at most 64.0 MiB",
-    "onnx/": "a folder; its files are those of subfolder=",
+    "onnx/": "a folder; its files are those of subfolder= (--subfolder)",
 }
 
 

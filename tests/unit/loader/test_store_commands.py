@@ -11,17 +11,24 @@ import pytest
 from support.commands import invoke
 from support.files import write_tensors
 from support.object_server import ObjectServer, only_loopback
+from support.tensors import noise
+from unit.gguf.gguf_bytes import write_gguf
 
 URI = "s3://models/m"
+GGUF = "s3://models/g/m.gguf"
+I8 = 24
 NOWHERE = "http://127.0.0.1:1"
 
 
 @pytest.fixture
 def server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ObjectServer]:
-    """A store with one file, of which the environment does not know."""
+    """A store with a file of each format, of which the environment does not know."""
     path = write_tensors(tmp_path / "m.safetensors", {"a": ("U8", [64], bytes(64))})
+    packed = write_gguf(tmp_path / "m.gguf", {"w": (I8, (64,), noise(64))}, {"general.architecture": "tiny"})
     only_loopback(monkeypatch, NOWHERE)
+    monkeypatch.setenv("WEIGHT_READERS_CACHE_DIR", str(tmp_path / "cache"))
     objects = {"models/m/model.safetensors": path.read_bytes(), "models/m/config.json": b"{}"}
+    objects["models/g/m.gguf"] = packed.read_bytes()
     with ObjectServer(objects).running() as running:
         yield running
 
@@ -51,6 +58,47 @@ def test_an_option_that_no_reader_has_is_refused_with_a_close_one(server: Object
     assert "'endpiont'" in done.stderr
     assert "endpoint" in done.stderr
     assert server.asked == []
+
+
+@pytest.mark.parametrize("command", ["load", "explain"])
+def test_with_a_reader_named_the_options_of_the_one_that_fetches_for_it_are_taken(
+    server: ObjectServer, command: str
+) -> None:
+    options = ["--option", f"endpoint={server.endpoint}", "--option", "prefetch=1"]
+    done = invoke(command, GGUF, "--reader", "gguf", *options, "--json")
+    assert (done.exit_code, json.loads(done.stdout)["ok"]) == (0, True), done.stderr
+    assert len(server.asked) > 1
+
+
+@pytest.mark.parametrize("command", ["load", "explain"])
+def test_an_option_that_neither_of_the_two_has_is_refused_with_a_close_one(server: ObjectServer, command: str) -> None:
+    done = invoke(command, GGUF, "--reader", "gguf", "--option", "endpiont=x")
+    said = "Error: reader 'gguf' has no option 'endpiont' (--option). Did you mean 'endpoint'?"
+    assert (done.exit_code, done.stderr.strip()) == (2, said)
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("command", ["load", "explain"])
+def test_of_a_local_file_nothing_is_fetched_and_the_option_is_refused(tmp_path: Path, command: str) -> None:
+    done = invoke(command, tmp_path / "m.gguf", "--reader", "gguf", "--option", "endpoint=http://127.0.0.1:1")
+    assert done.exit_code == 2
+    assert "reader 'gguf' has no option 'endpoint' (--option)" in done.stderr
+
+
+@pytest.mark.parametrize("command", [["load", "--reader", "gguf"], ["explain"], ["inspect"]])
+def test_of_a_store_that_no_reader_works_in_it_is_not_the_option_that_is_refused(command: list[str]) -> None:
+    done = invoke(*command, "az://models/m.gguf", "--option", "account=x")
+    assert done.exit_code == 1
+    assert "cannot read az" in done.stderr
+    assert "account" not in done.stderr
+
+
+def test_the_reader_that_the_environment_names_does_not_count_where_none_can_be_named(
+    server: ObjectServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEIGHT_READERS_READER", "gguf")
+    done = invoke("inspect", URI, "--option", f"endpoint={server.endpoint}", "--json")
+    assert (done.exit_code, json.loads(done.stdout)["ok"]) == (0, True), done.stderr
 
 
 def test_a_bad_value_is_refused_as_one_of_the_command_line(server: ObjectServer) -> None:

@@ -47,6 +47,12 @@ def test_an_old_version_is_declined_with_the_command_that_updates_it(monkeypatch
     assert declined.fix == 'Update it: pip install --upgrade "runai-model-streamer>=0.17"'
 
 
+def test_the_packages_for_stores_are_updated_along() -> None:
+    schemes = frozenset({"file", "gs", "s3"})
+    old = Backend(version="0.14.0", lacks=("runai_set_credentials()",), schemes=schemes, more_schemes={})
+    assert old.update == 'pip install --upgrade "runai-model-streamer[gcs,s3]>=0.17"'
+
+
 def test_a_scheme_without_its_package_is_not_offered_and_the_command_is_named(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

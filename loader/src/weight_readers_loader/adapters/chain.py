@@ -13,7 +13,7 @@ import torch
 from weight_readers import AdapterError, TensorMeta, WeightReadersError
 from weight_readers_loader.adapters.made import Adapter, Made, Tensors, is_packed
 from weight_readers_loader.streams import Stream, ended
-from weight_readers_loader.wording import some
+from weight_readers_loader.wording import NUMBERS, some
 
 Weights = Iterable[tuple[str, torch.Tensor]]
 Stage = Mapping[str, Made]
@@ -123,7 +123,7 @@ def _problem(adapter: Adapter, made: Made, tensors: Tensors, stage: Stage) -> Ad
     packed = [source for source in made.sources if is_packed(tensors[source])]
     if made.make is not None and packed and not adapter.supports_packed:
         kind = tensors[packed[0]].source_dtype
-        fix = "dequantize='bfloat16' reads numbers" if tensors[packed[0]].ggml_type is not None else None
+        fix = NUMBERS if tensors[packed[0]].ggml_type is not None else None
         what = f"adapter {_name(adapter)} cannot change packed tensors"
         return AdapterError(what, path=first.file, tensor=packed[0], expected="numbers", found=kind, fix=fix)
     return None

@@ -95,19 +95,20 @@ def config_of(given: dict[str, Any]) -> LayeredConfig:
     return config.over(Layer(source="argument", values=LoadConfig.of(typed, source="argument"), sources=sources))
 
 
-def reading_of(given: dict[str, Any]) -> dict[str, Any]:
+def reading_of(given: dict[str, Any], reference: str) -> dict[str, Any]:
     """``cache_dir`` and ``options`` of a command that has no flags of the configuration but these, or one of them.
 
-    They come before the environment. Takes them out of ``given``. Raises UsageError, and ConfigError for an option
-    that no reader has.
+    They are for reading ``reference``, and come before the environment, whose reader does not count here. Takes them
+    out of ``given``. Raises UsageError, and ConfigError for an option that no reader has.
     """
     from weight_readers_loader.config import Layer, LoadConfig, layered
     from weight_readers_loader.config.names import check_reader_options
+    from weight_readers_loader.resolve import scheme_of
 
     typed = {"cache_dir": given.pop("cache_dir", None), "reader_options": _options(given.pop("reader_options")) or None}
     sources = {name: _flag(name, value) for name, value in typed.items()}
     config = layered().over(Layer(source="argument", values=LoadConfig.of(typed, source="argument"), sources=sources))
-    check_reader_options(config)
+    check_reader_options(config, None, scheme_of(reference))
     cache_dir = config.value("cache_dir")
     options = {name: setting.value for name, setting in config.reader_options().items()}
     return {"cache_dir": None if cache_dir is None else str(cache_dir), "options": options}

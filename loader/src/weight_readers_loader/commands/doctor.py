@@ -41,8 +41,8 @@ def examine() -> dict[str, Any]:
 
 
 def _lame(report: dict[str, Any]) -> list[str]:
-    """Readers that are installed without what they import."""
-    return [name for name, entry in report["unusable"].items() if entry["code"] == "backend-missing"]
+    """Readers that lack what they import, or decline whatever is asked: their backend is too old."""
+    return [name for name, entry in report["unusable"].items() if entry["code"] in ("backend-missing", "vetoed")]
 
 
 def _version(distribution: str) -> str | None:

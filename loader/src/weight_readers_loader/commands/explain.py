@@ -81,20 +81,21 @@ class Explained:
 def explain(
     resolve: Callable[[Mapping[str, Any]], Layout],
     *,
+    scheme: str,
     config: LayeredConfig,
     key_filter: Callable[[str], bool] | None,
     owned: bool,
     into_existing: bool,
     elsewhere: Elsewhere | None = None,
 ) -> Explained:
-    """The same request that a load makes. ``resolve`` finds the files, with the options of the reader.
+    """The same request that a load makes. ``resolve`` finds the files of ``scheme``, with the options of the reader.
 
     ``elsewhere`` has facts that count in place of those of this machine.
 
     Where no reader fits, ``error`` is what a load would end with, the command that mends it included. Raises
     ConfigError as a load would; a value of a reader's option is tried out on the reader, without reading.
     """
-    check_reader_options(config)
+    check_reader_options(config, config.value("reader"), scheme)
     wishes, device = asked(config), config.value("device") or "cpu"
     layout = resolve(wishes["options"])
     chooser = Chooser(

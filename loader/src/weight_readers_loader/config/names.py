@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from weight_readers import ConfigError, ReaderInfo
+from weight_readers import ConfigError, Feature, ReaderInfo
 from weight_readers_loader.config.asked import installed
 from weight_readers_loader.config.layers import LayeredConfig
 from weight_readers_loader.config.refusals import closest, hint
@@ -15,26 +15,35 @@ from weight_readers_loader.config.refusals import closest, hint
 _CLOSE = 0.7
 """How alike a key of the engine must be to one that is known. Engines have many more; ``lora_path`` is not ``lora``."""
 
+_THERE = frozenset({Feature.LISTS, Feature.FETCHES})
+"""What a reader does in a store for the reader of the weights."""
 
-def check_reader_options(config: LayeredConfig) -> None:
-    """Raise ConfigError for an option that the named reader does not have, or that no installed reader has.
 
-    A reader that is named and cannot be used here is left to selection, which says what to install.
+def check_reader_options(config: LayeredConfig, named: str | None, scheme: str) -> None:
+    """Raise ConfigError for an option that the ``named`` reader does not have, or that no installed reader has.
+
+    In the store of ``scheme`` it may also be one of the reader that lists and fetches there for the named one. Where a
+    reader is lacking, the named one or one for the store, selection is left to say what to install.
     """
-    given = config.reader_options()
-    if not given:
+    if not (given := config.reader_options()):
         return
-    readers, named = installed(), config.value("reader")
-    if named is not None and named not in readers:
+    readers = installed()
+    there = _working_in(scheme, readers)
+    if (named is not None and named not in readers) or (scheme != "file" and not there):
         return
-    asked = {named: readers[named]} if named is not None else readers
+    asked = readers if named is None else {named: readers[named], **there}
+    who = "no installed reader has an option" if named is None else f"reader {named!r} has no option"
     for name, setting in given.items():
         if not any(name in info.options for info in asked.values()):
-            who = f"reader {named!r} has" if named is not None else "no installed reader has"
-            option = f"{'no option' if named is not None else 'an option'} {name!r}"
-            raise ConfigError(
-                f"{who} {option} ({setting.source})", option=name, source=setting.source, fix=_fix(name, asked, readers)
-            )
+            said, fix = f"{who} {name!r} ({setting.source})", _fix(name, asked, readers)
+            raise ConfigError(said, option=name, source=setting.source, fix=fix)
+
+
+def _working_in(scheme: str, readers: Mapping[str, ReaderInfo]) -> dict[str, ReaderInfo]:
+    """The readers that list or fetch in the store of ``scheme``; local files need neither."""
+    if scheme == "file":
+        return {}
+    return {name: info for name, info in readers.items() if scheme in info.schemes and _THERE & info.features}
 
 
 def _fix(name: str, asked: Mapping[str, ReaderInfo], readers: Mapping[str, ReaderInfo]) -> str:

@@ -80,7 +80,7 @@ def weight_readers_check(request: Request, environment: Environment) -> Declined
         return None
     return Declined(
         reason=f"{DISTRIBUTION} {backend.version} has no {', '.join(backend.lacks)}",
-        fix=f'Update it: pip install --upgrade "{DISTRIBUTION}>=0.17"',
+        fix=f"Update it: {backend.update}",
     )
 
 

@@ -39,6 +39,12 @@ class Backend:
     schemes: frozenset[str]
     more_schemes: Mapping[str, str]
 
+    @property
+    def update(self) -> str:
+        """The command that brings what it lacks. The vendor's packages for stores are of one version with it."""
+        extras = ",".join(sorted(extra for scheme, (_, extra) in _OBJECT_STORES.items() if scheme in self.schemes))
+        return f'pip install --upgrade "{DISTRIBUTION}{f"[{extras}]" if extras else ""}>=0.17"'
+
 
 @cache
 def probe() -> Backend:

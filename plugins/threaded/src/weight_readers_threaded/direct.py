@@ -13,13 +13,14 @@ from weight_readers import UnreadableFileError
 from weight_readers_files import FilePlan, State
 from weight_readers_files.memory import copy, private
 from weight_readers_files.residency import cached_fraction
+from weight_readers_threaded.decisions import NO_DIRECT_READS, SHARE, UNKNOWN, Decided, said
 from weight_readers_threaded.files import OpenFile, buffered, unreadable
 
 ALIGNMENT = 4096
 """Of offset, length and memory: enough for every block device and file system that reports less."""
 
 SCRATCH_BYTES = 4 << 20
-_MOSTLY_CACHED = 0.1
+_HARDLY_CACHED = 0.1
 
 _log = logging.getLogger("weight_readers.threaded")
 _scratch = threading.local()
@@ -30,29 +31,38 @@ class Opener:
 
     Of a file that is wanted in part no more is read than that: the kernel's read-ahead, which takes megabytes behind
     each range, is turned off. ``on`` raises UnreadableFileError where the file system has no direct reads. ``auto``
-    takes them for what is not cached, and says so in the log, once, where it cannot.
+    takes them for what is not cached, and says so in the log, once, where it cannot. ``decisions`` are what it decided
+    for the files that were opened; what was asked for is no decision. One thread opens at a time.
     """
 
     def __init__(self, mode: str, plans: Sequence[FilePlan]) -> None:
         self._mode = mode
         self._plans = {plan.path: plan for plan in plans}
         self._warned = False
+        self._decided: dict[str, Decided] = {}
+        self.decisions: tuple[str, ...] = ()
 
     def open(self, path: str) -> OpenFile:
-        if self._mode == "on" or (self._mode == "auto" and self._is_cold(path)):
-            return self._direct(path)
-        return self._buffered(path)
+        if self._mode == "auto":
+            return self._by_what_is_cached(path)
+        return self._direct(path) if self._mode == "on" else self._buffered(path)
 
     def _buffered(self, path: str) -> OpenFile:
         plan = self._plans[path]
         return OpenFile(path, plan.state, exact=plan.partial)
 
-    def _is_cold(self, path: str) -> bool:
+    def _by_what_is_cached(self, path: str) -> OpenFile:
         wanted = self._plans[path].wanted
-        cached = cached_fraction(path, wanted[0].begin, max(each.end for each in wanted))
+        begin, end = wanted[0].begin, max(each.end for each in wanted)
+        cached = cached_fraction(path, begin, end)
         if cached is None:
             self._warn(path, "the kernel does not tell what is cached")
-        return cached is not None and cached <= _MOSTLY_CACHED
+        is_cold = cached is not None and cached <= _HARDLY_CACHED
+        file = self._direct(path) if is_cold else self._buffered(path)
+        fact = UNKNOWN if cached is None else NO_DIRECT_READS if is_cold and not file.direct else SHARE
+        self._decided[path] = Decided(direct=file.direct, fact=fact, nbytes=end - begin, cached=cached or 0.0)
+        self.decisions = said(self._decided.values())
+        return file
 
     def _direct(self, path: str) -> OpenFile:
         try:

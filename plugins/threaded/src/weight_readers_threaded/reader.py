@@ -90,7 +90,8 @@ class ThreadedReader:
         loads = fresh_loads(plans, device, huge_pages=self._options.huge_pages)
         limit = _for_tensors(self._options.max_in_flight_bytes) if device.type == "cpu" else IN_FLIGHT_BYTES
         stats = ReadStats(bytes_wanted=_bytes_wanted(plans))
-        with self._engine(plans, loads, limit) as engine:
+        opener = direct.Opener(self._options.direct_io, plans)
+        with self._engine(plans, loads, opener, limit) as engine:
             index = 0
             for load in engine.loads():
                 for place in load.places:
@@ -99,7 +100,8 @@ class ThreadedReader:
                     engine.release(index)
                     index += 1
                 if on_progress is not None:
-                    stats = replace(stats, tensors=stats.tensors + 1, bytes_read=stats.bytes_read + load.wanted.nbytes)
+                    read = stats.bytes_read + load.wanted.nbytes
+                    stats = replace(stats, tensors=stats.tensors + 1, bytes_read=read, decisions=opener.decisions)
                     on_progress(stats)
                 # No name here for the tensor: it is the consumer's, also while this generator rests.
                 yield load.wanted.name, load.take()
@@ -124,17 +126,18 @@ class ThreadedReader:
             targets, known.meta, lambda: plan(known.meta, known.states, targets.__contains__, slices or {})
         )
         written = Written(into_loads(plans, targets, plain))
+        opener = direct.Opener(self._options.direct_io, plans)
         # What was written is asked once the engine has ended: until then its threads write.
         try:
-            with self._engine(plans, written, IN_FLIGHT_BYTES) as engine, torch.inference_mode():
-                return _fill(engine, written, _bytes_wanted(plans), on_progress)
+            with self._engine(plans, written, opener, IN_FLIGHT_BYTES) as engine, torch.inference_mode():
+                return _fill(engine, written, opener, _bytes_wanted(plans), on_progress)
         except CheckpointError as error:
             error.written = written.names
             raise
         finally:
             tell_autograd(targets[name] for name in written.names)
 
-    def _engine(self, plans: Sequence[FilePlan], loads: Iterable[L], limit: int) -> Engine[L]:
+    def _engine(self, plans: Sequence[FilePlan], loads: Iterable[L], opener: direct.Opener, limit: int) -> Engine[L]:
         engine = Engine(
             loads,
             chunk_bytes=self._options.chunk_bytes,
@@ -142,7 +145,7 @@ class ThreadedReader:
             threads=self._options.threads,
             limit=limit,
             read=direct.read,
-            open_file=direct.Opener(self._options.direct_io, plans).open,
+            open_file=opener.open,
         )
         _log.debug("%d tensors by %d threads", sum(len(plan.wanted) for plan in plans), engine.threads)
         return engine
@@ -153,24 +156,34 @@ def _for_tensors(in_flight: int) -> int:
     return max(in_flight - MIB, in_flight // 2)
 
 
-def _fill(engine: Engine[IntoLoad], written: Written, bytes_wanted: int, on_progress: Progress | None) -> ReadStats:
+def _fill(
+    engine: Engine[IntoLoad],
+    written: Written,
+    opener: direct.Opener,
+    bytes_wanted: int,
+    on_progress: Progress | None,
+) -> ReadStats:
     """Wait for each target in turn, telling of bytes as they arrive."""
     index = told = tensors = 0
+
+    def stats(bytes_read: int) -> ReadStats:
+        return ReadStats(tensors=tensors, bytes_wanted=bytes_wanted, bytes_read=bytes_read, decisions=opener.decisions)
+
     for load in engine.loads():
         for place in load.places:
             while not engine.wait(index, beyond=told if on_progress else None):
                 told = engine.bytes_read
                 if on_progress is not None:
-                    on_progress(ReadStats(tensors=tensors, bytes_wanted=bytes_wanted, bytes_read=told))
+                    on_progress(stats(told))
             place.deliver()
             engine.release(index)
             index += 1
         written.finish(load)
         tensors += 1
-    stats = ReadStats(tensors=tensors, bytes_wanted=bytes_wanted, bytes_read=engine.bytes_read)
+    final = stats(engine.bytes_read)
     if on_progress is not None:
-        on_progress(stats)
-    return stats
+        on_progress(final)
+    return final
 
 
 def _bytes_wanted(plans: Sequence[FilePlan]) -> int:

@@ -79,7 +79,7 @@ def test_an_adapter_that_does_not_take_packed_tensors_is_refused_with_the_way_ou
         open_checkpoint(path, adapters=[Doubling()])
     assert str(caught.value) == (
         f"adapter Doubling cannot change packed tensors: {path}, tensor 'blk.0.qkv.weight' "
-        "(expected numbers, found Q8_0). dequantize='bfloat16' reads numbers"
+        "(expected numbers, found Q8_0). dequantize='bfloat16' (--dequantize bfloat16) reads numbers"
     )
     numbers = torch.from_numpy(gguf.dequantize(BLOCKS, gguf.GGMLQuantizationType.Q8_0).copy())
     found = open_checkpoint(path, adapters=[Doubling()], dequantize="float32").state_dict()
