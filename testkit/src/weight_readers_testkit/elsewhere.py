@@ -28,12 +28,17 @@ class Case(NamedTuple):
 
     reader_name: str
     format: str
+    scheme: str
     options: Mapping[str, Any]
     files: Sequence[str]
 
     def make(self) -> WeightReader:
         return weight_readers.select_weight_reader(
-            requested=self.reader_name, format=self.format, strict=True, options=dict(self.options)
+            requested=self.reader_name,
+            format=self.format,
+            schemes={self.scheme},
+            strict=True,
+            options=dict(self.options),
         )
 
 
