@@ -11,7 +11,7 @@ from typing import ClassVar
 import pytest
 from contract.test_readers import Safetensors
 from support import rclone
-from support.measure import output_of
+from support.measure import descriptors, output_of
 from support.object_server import only_loopback
 
 from weight_readers_testkit.elsewhere import Elsewhere
@@ -71,13 +71,31 @@ class OverS3(Safetensors):
 class TestStreamer(OverS3):
     reader_name = "runai_streamer"
 
-    @pytest.mark.xfail(reason="the native client holds more than so small a file has: tests/unit/runai/test_memory.py")
+    @pytest.mark.xfail(
+        raises=AssertionError,
+        reason="the native client holds more than so small a file has: tests/unit/runai/test_memory.py",
+    )
     def test_memory_is_bounded(self, tmp_path: Path, elsewhere: Elsewhere) -> None:
         super().test_memory_is_bounded(tmp_path, elsewhere)
 
-    @pytest.mark.xfail(reason="the native client does not survive a fork, and the child is told so: see below")
+    @pytest.mark.xfail(
+        raises=AssertionError, reason="the native client does not survive a fork, and the child is told so: see below"
+    )
     def test_a_forked_child_reads_and_keeps_what_its_parent_read(self, tmp_path: Path, elsewhere: Elsewhere) -> None:
         super().test_a_forked_child_reads_and_keeps_what_its_parent_read(tmp_path, elsewhere)
+
+
+def test_connections_do_not_become_more_with_each_pass(tmp_path: Path) -> None:
+    reader, shards = TestStreamer.make(), TestStreamer().shards(tmp_path, 2)
+    list(reader.iter_weights(shards))
+    before = connections()
+    for _ in range(16):
+        list(reader.iter_weights(shards))
+    assert connections() - before < 8, "of two files, two are asked for at once"
+
+
+def connections() -> int:
+    return sum(each.startswith("socket:") for each in descriptors().values())
 
 
 FORKED = """

@@ -15,7 +15,7 @@ import torch
 
 from weight_readers import Alignment, Feature, ReadStats, Writes
 from weight_readers_testkit import elsewhere as there
-from weight_readers_testkit.counters import bytes_touched, cached_bytes, mapped_bytes, nothing_left_open
+from weight_readers_testkit.counters import bytes_touched, cached_bytes, mapped_bytes
 from weight_readers_testkit.subject import EVERYDAY, Subject
 from weight_readers_testkit.tensors import Stored, bits, contents, expected, noise, stored
 
@@ -106,7 +106,7 @@ class MemoryTests(Subject):
         shards, kept = self.shards(tmp_path, 4), []
         reader = self.make()
         reader.read_meta(shards)
-        with nothing_left_open():
+        with self.nothing_left_open():
             kept += list(reader.iter_weights(shards))
         assert len(kept) == 8
 
@@ -115,7 +115,7 @@ class MemoryTests(Subject):
         shards = self.shards(tmp_path, 4)
         for taken in (1, 3):
             reader = self.make()
-            with nothing_left_open():
+            with self.nothing_left_open():
                 assert taken == _stop(reader.iter_weights, shards, how, taken)
 
     def case(self, files: list[str]) -> there.Case:

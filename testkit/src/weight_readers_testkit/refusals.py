@@ -20,7 +20,6 @@ from weight_readers import (
     TruncatedFileError,
     WeightReader,
 )
-from weight_readers_testkit.counters import nothing_left_open
 from weight_readers_testkit.faults import ANY_FORMAT, OF_FILE_SYSTEMS, POINTER, Fault, cut
 from weight_readers_testkit.subject import EVERYDAY, LOCAL, Subject
 from weight_readers_testkit.tensors import contents, expected, stored
@@ -55,7 +54,7 @@ class RefusalTests(Subject):
     ) -> None:
         files, errors = self._broken(tmp_path, fault), []
         reader = self.make()
-        with nothing_left_open():
+        with self.nothing_left_open():
             for enter in _entrances(reader):
                 with pytest.raises(CheckpointError) as caught:
                     enter(files)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,7 +13,7 @@ import pytest
 
 import weight_readers
 from weight_readers import Feature, ReaderInfo, WeightReader
-from weight_readers_testkit.counters import bytes_touched
+from weight_readers_testkit.counters import bytes_touched, nothing_left_open
 from weight_readers_testkit.faults import Fault
 from weight_readers_testkit.tensors import Stored, installed, noise, stored
 
@@ -145,6 +146,10 @@ class Subject:
         halves = list(tensors.items())
         tensors = {**dict(halves[:6]), **middle, **dict(halves[6:])}
         return self.file(folder, tensors), tensors
+
+    def nothing_left_open(self) -> AbstractContextManager[None]:
+        """What the block opens has to be closed after it; clients of stores keep connections for the next request."""
+        return nothing_left_open(but=None if self.scheme == LOCAL else "socket:")
 
     def held(self) -> list[str]:
         """The dtypes of the format that the installed torch has."""

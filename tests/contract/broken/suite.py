@@ -34,7 +34,7 @@ COSTLY = {
     "test_one_reader_serves_several_passes_at_once",
     "test_threads_read_for_it_only_where_that_is_declared",
 }
-"""They take longer than all the rest: only for the readers that break a rule of the same theme."""
+"""They take longer than all others together: only for the readers that break a rule of the same theme."""
 
 
 def is_run(test: str, rule: str) -> bool:
