@@ -122,11 +122,11 @@ def fork_and_read(case: Case) -> tuple[int, bool]:
 
 
 def write_in_child(case: Case) -> int:
-    """The exit status of a child that writes into the first tensor it reads: negative where a signal ended it."""
+    """The exit status of a child that writes into a tensor read before: negative where a signal ended it."""
+    _, values = next(iter(case.make().iter_weights(case.files)))
 
     def write() -> bool:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        _, values = next(iter(case.make().iter_weights(case.files)))
         bits(values)
         values.fill_(1)
         return True
