@@ -10,7 +10,7 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-from contract.broken_readers import READERS
+from contract.broken.readers import READERS
 from support.plugins import Site
 
 from weight_readers_testkit import ReaderContractTests
@@ -30,7 +30,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     install(Site(folder / "site"))
     options = ["-q", "--tb=line", "-p", "no:cacheprovider", f"--junitxml={report}", f"--basetemp={folder / 'tmp'}"]
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", *options, str(HERE / "broken_suite.py")],
+        [sys.executable, "-m", "pytest", *options, str(HERE / "broken" / "suite.py")],
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder / "site"), str(HERE.parent)])},
@@ -46,8 +46,8 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
 
 def install(site: Site) -> None:
     """A distribution that has all broken readers, and one that has one of them again."""
-    points = {rule: f"contract.broken_hooks:{base}__{rule}" for rule, (base, _) in READERS.items()}
-    site.distribution("broken-readers", {**points, HEAVY: "contract.broken_heavy:plugin"})
+    points = {rule: f"contract.broken.hooks:{base}__{rule}" for rule, (base, _) in READERS.items()}
+    site.distribution("broken-readers", {**points, HEAVY: "contract.broken.heavy:plugin"})
     site.distribution("broken-again", {TWICE: points[TWICE]})
 
 

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -20,7 +21,24 @@ KEY, SECRET = "key", "secret"
 
 @contextmanager
 def served(root: Path, *, changing: bool = False) -> Iterator[str]:
-    """Yields the endpoint. The test is skipped where rclone is not installed (requirements-dev.txt, Linux).
+    """Yields the endpoint of a `Server`."""
+    with running(root, changing=changing) as server:
+        yield server.endpoint
+
+
+class Server(NamedTuple):
+    endpoint: str
+    process: subprocess.Popen[bytes]
+
+    def sent_bytes(self) -> int:
+        """All that the process has written so far, answers and their headers: the kernel's count."""
+        text = Path(f"/proc/{self.process.pid}/io").read_text()
+        return int(text.partition("wchar:")[2].split()[0])
+
+
+@contextmanager
+def running(root: Path, *, changing: bool = False) -> Iterator[Server]:
+    """Serves ``root``. The test is skipped where rclone is not installed (requirements-dev.txt, Linux).
 
     ``changing`` has what is written to ``root`` meanwhile appear at once. It makes every request cost the MD5 of the
     whole file, which rclone has as ETag and keeps with its listings: for small files only.
@@ -33,7 +51,7 @@ def served(root: Path, *, changing: bool = False) -> Iterator[str]:
     server = subprocess.Popen([BINARY, "serve", "s3", *options, root], stderr=subprocess.DEVNULL)
     try:
         wait_for(address)
-        yield f"http://{address}"
+        yield Server(f"http://{address}", server)
     finally:
         server.terminate()
         server.wait()

@@ -106,28 +106,31 @@ def anonymous_bytes() -> int:
 
 
 @contextmanager
-def nothing_left_open() -> Iterator[None]:
-    """Fail where the block leaves descriptors or threads behind that were not there before."""
+def nothing_left_open(*, but: str | None = None) -> Iterator[None]:
+    """Fail where the block leaves descriptors or threads behind that were not there before.
+
+    ``but``: the beginning of what descriptors may lead to, as ``socket:``.
+    """
     needs_linux()
-    files, threads = Counter(_descriptors()), set(threading.enumerate())
+    files, threads = Counter(_descriptors(but)), set(threading.enumerate())
     yield
-    left = _new_since(files, threads)
+    left = _new_since(files, threads, but)
     if left:
         gc.collect()  # A cycle of an exception and its frames is not a leak.
-        left = _new_since(files, threads)
+        left = _new_since(files, threads, but)
     assert left == [], f"left open: {left}"
 
 
-def _new_since(files: Counter[str], threads: set[threading.Thread]) -> list[object]:
-    return [*(Counter(_descriptors()) - files), *(set(threading.enumerate()) - threads)]
+def _new_since(files: Counter[str], threads: set[threading.Thread], but: str | None) -> list[object]:
+    return [*(Counter(_descriptors(but)) - files), *(set(threading.enumerate()) - threads)]
 
 
-def _descriptors() -> list[str]:
-    """What each open descriptor leads to."""
+def _descriptors(but: str | None) -> list[str]:
+    """What each open descriptor leads to, unless it begins with ``but``."""
     found = []
     for name in os.listdir("/proc/self/fd"):
         try:
             found.append(os.readlink(f"/proc/self/fd/{name}"))
         except FileNotFoundError:
             continue  # the one of this listing
-    return found
+    return [each for each in found if but is None or not each.startswith(but)]

@@ -28,12 +28,17 @@ class Case(NamedTuple):
 
     reader_name: str
     format: str
+    scheme: str
     options: Mapping[str, Any]
     files: Sequence[str]
 
     def make(self) -> WeightReader:
         return weight_readers.select_weight_reader(
-            requested=self.reader_name, format=self.format, strict=True, options=dict(self.options)
+            requested=self.reader_name,
+            format=self.format,
+            schemes={self.scheme},
+            strict=True,
+            options=dict(self.options),
         )
 
 
@@ -117,11 +122,11 @@ def fork_and_read(case: Case) -> tuple[int, bool]:
 
 
 def write_in_child(case: Case) -> int:
-    """The exit status of a child that writes into the first tensor it reads: negative where a signal ended it."""
+    """The exit status of a child that writes into a tensor read before: negative where a signal ended it."""
+    _, values = next(iter(case.make().iter_weights(case.files)))
 
     def write() -> bool:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        _, values = next(iter(case.make().iter_weights(case.files)))
         bits(values)
         values.fill_(1)
         return True

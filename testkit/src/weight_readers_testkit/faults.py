@@ -40,11 +40,14 @@ ANY_FORMAT: Mapping[str, Fault] = {
     "a git-lfs pointer": of_bytes(POINTER, LfsPointerError),
     "a web page": of_bytes(b"<!DOCTYPE html>\n<html><body>Not found</body></html>\n", ForeignContentError),
     "missing": Fault(CheckpointNotFoundError, lambda path: None),
+}
+OF_FILE_SYSTEMS: Mapping[str, Fault] = {
     "a dangling link": Fault(CheckpointNotFoundError, lambda path: path.symlink_to("nowhere")),
     "a folder": Fault(UnreadableFileError, lambda path: path.mkdir()),
     "a link to itself": Fault(UnreadableFileError, lambda path: path.symlink_to(path)),
     "a named pipe": Fault(UnreadableFileError, lambda path: os.mkfifo(path)),
 }
+"""What no store can hold."""
 
 
 def cut(write: Callable[[Path], object], keep: Callable[[int], int], error: type[CheckpointError]) -> Fault:

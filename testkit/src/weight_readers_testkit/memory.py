@@ -15,7 +15,7 @@ import torch
 
 from weight_readers import Alignment, Feature, ReadStats, Writes
 from weight_readers_testkit import elsewhere as there
-from weight_readers_testkit.counters import bytes_touched, cached_bytes, mapped_bytes, nothing_left_open
+from weight_readers_testkit.counters import bytes_touched, cached_bytes, mapped_bytes
 from weight_readers_testkit.subject import EVERYDAY, Subject
 from weight_readers_testkit.tensors import Stored, bits, contents, expected, noise, same, stored
 
@@ -33,8 +33,8 @@ class MemoryTests(Subject):
         kept = [next(weights)]
         _close(weights)
         del weights
-        for shard in shards:
-            Path(shard).unlink()
+        for number in (1, 2):
+            self.path(tmp_path, f"model-{number}").unlink()
         gc.collect()
         assert [expected(self.shard(1))["s1.t0"]] == list(contents(kept).values())
 
@@ -52,13 +52,14 @@ class MemoryTests(Subject):
         if reader.info.writes is Writes.READ_ONLY:
             pytest.skip("its tensors are read-only")
         shards = self.shards(tmp_path, 2)
-        before = [_digest(shard) for shard in shards]
+        paths = [self.path(tmp_path, f"model-{number}") for number in (1, 2)]
+        before = [_digest(path) for path in paths]
         kept = dict(reader.iter_weights(shards))
         right = {name: bits(values) for name, values in kept.items()}
         kept["s1.t1"].view(torch.int32).fill_(7)
         right["s1.t1"] = bits(torch.full((3, 5), 7, dtype=torch.int32))
         same(right, {name: bits(values) for name, values in kept.items()})
-        assert before == [_digest(shard) for shard in shards]
+        assert before == [_digest(path) for path in paths]
 
     def test_what_a_write_does_is_declared(self, tmp_path: Path, elsewhere: there.Elsewhere) -> None:
         shards = self.shards(tmp_path, 1)
@@ -66,6 +67,7 @@ class MemoryTests(Subject):
         assert (-signal.SIGSEGV if read_only else 0) == elsewhere.run(there.write_in_child, self.case(shards))
 
     def test_views_of_the_file_are_yielded_where_declared_and_nowhere_else(self, tmp_path: Path) -> None:
+        self.need_files("files to map")
         reader = self.make()
         path, _ = self.bulky(tmp_path)
         kept = list(reader.iter_weights([path]))
@@ -81,6 +83,7 @@ class MemoryTests(Subject):
         assert peak <= self.memory_bound, f"{peak} bytes were held, of {self.bulk} read and not kept"
 
     def test_direct_reads_leave_the_page_cache_alone(self, tmp_path: Path) -> None:
+        self.need_files("page cache")
         reader = self.need(Feature.DIRECT_IO)
         path, _ = self.bulky(tmp_path)
         reader.read_meta([path])
@@ -103,7 +106,7 @@ class MemoryTests(Subject):
         shards, kept = self.shards(tmp_path, 4), []
         reader = self.make()
         reader.read_meta(shards)
-        with nothing_left_open():
+        with self.nothing_left_open():
             kept += list(reader.iter_weights(shards))
         assert len(kept) == 8
 
@@ -112,11 +115,11 @@ class MemoryTests(Subject):
         shards = self.shards(tmp_path, 4)
         for taken in (1, 3):
             reader = self.make()
-            with nothing_left_open():
+            with self.nothing_left_open():
                 assert taken == _stop(reader.iter_weights, shards, how, taken)
 
     def case(self, files: list[str]) -> there.Case:
-        return there.Case(self.reader_name, self.format(), self.options, files)
+        return there.Case(self.reader_name, self.format(), self.scheme, self.options, files)
 
 
 def _odd(count: int) -> dict[str, Stored]:
@@ -154,5 +157,5 @@ def _close(weights: Iterator[Any]) -> None:
     weights.close()  # type: ignore[attr-defined]
 
 
-def _digest(path: str) -> str:
-    return hashlib.sha256(Path(path).read_bytes()).hexdigest()
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from weight_readers import CheckpointError, Feature, MissingTensorError, ReadStats, TensorSlice, WeightReader
-from weight_readers_testkit.counters import bytes_touched
 from weight_readers_testkit.subject import EVERYDAY, Subject
 from weight_readers_testkit.tensors import Contents, bits, contents, expected, same, stored
 
@@ -40,8 +39,9 @@ class PartTests(Subject):
         path, tensors = self.bulky(tmp_path)
         got: Contents = {}
         reader.read_meta([path])
-        touched = bytes_touched(
-            path, lambda: got.update(contents(reader.iter_weights([path], key_filter="small".__eq__)))
+        touched = self.counted(
+            self.path(tmp_path),
+            lambda: got.update(contents(reader.iter_weights([path], key_filter="small".__eq__))),
         )
         same(expected({"small": tensors["small"]}), got)
         assert touched < self.bulk // 4, f"{touched} bytes were read for {len(tensors['small'].data)}"
@@ -69,7 +69,7 @@ class PartTests(Subject):
         rows = sum(each.shape[0] for each in tensors.values())
         slices = {name: TensorSlice(dim=0, start=0, stop=each.shape[0] // 16) for name, each in tensors.items()}
         reader.read_meta([path])
-        touched = bytes_touched(path, lambda: contents(reader.iter_weights([path], slices=slices)))
+        touched = self.counted(self.path(tmp_path), lambda: contents(reader.iter_weights([path], slices=slices)))
         assert touched < self.bulk // 2, f"{touched} bytes were read for one row in 16 of {rows}"
 
     def test_a_slice_that_cannot_be_is_refused_before_the_first_tensor(self, tmp_path: Path) -> None:

@@ -20,9 +20,8 @@ from weight_readers import (
     TruncatedFileError,
     WeightReader,
 )
-from weight_readers_testkit.counters import nothing_left_open
-from weight_readers_testkit.faults import ANY_FORMAT, POINTER, Fault, cut
-from weight_readers_testkit.subject import EVERYDAY, Subject
+from weight_readers_testkit.faults import ANY_FORMAT, OF_FILE_SYSTEMS, POINTER, Fault, cut
+from weight_readers_testkit.subject import EVERYDAY, LOCAL, Subject
 from weight_readers_testkit.tensors import contents, expected, same, stored
 
 
@@ -37,6 +36,7 @@ class RefusalTests(Subject):
         sound: Callable[[Path], object] = lambda path: self.write(path, self.shard(2))  # noqa: E731
         return {
             **ANY_FORMAT,
+            **(OF_FILE_SYSTEMS if self.scheme == LOCAL else {}),
             "one byte short": cut(sound, lambda size: size - 1, TruncatedFileError),
             "cut in half": cut(sound, lambda size: size // 2, TruncatedFileError),
             "seven bytes": cut(sound, lambda size: 7, TruncatedFileError),
@@ -45,17 +45,16 @@ class RefusalTests(Subject):
 
     def _broken(self, folder: Path, fault: Fault) -> list[str]:
         """A sound shard, and a wrong one."""
-        first = self.file(folder, self.shard(1), "model-1")
-        second = Path(first.replace("model-1", "model-2"))
+        first, second = self.file(folder, self.shard(1)), self.path(folder, "model-2")
         fault.make(second)
-        return [first, str(second)]
+        return [first, self.reference(second)]
 
     def test_a_broken_file_has_one_error_from_every_entrance_before_the_first_tensor(
         self, tmp_path: Path, fault: Fault
     ) -> None:
         files, errors = self._broken(tmp_path, fault), []
         reader = self.make()
-        with nothing_left_open():
+        with self.nothing_left_open():
             for enter in _entrances(reader):
                 with pytest.raises(CheckpointError) as caught:
                     enter(files)
@@ -69,23 +68,25 @@ class RefusalTests(Subject):
             list(self.make().iter_weights(files, key_filter=lambda name: name.startswith("s1")))
 
     def test_all_broken_files_are_named_at_once(self, tmp_path: Path) -> None:
-        files = [str(tmp_path / f"model-{number}{self._suffix()}") for number in (1, 2)]
-        Path(files[0]).write_bytes(POINTER)
+        paths = [self.path(tmp_path, f"model-{number}") for number in (1, 2)]
+        paths[0].write_bytes(POINTER)
+        files = [self.reference(path) for path in paths]
         with pytest.raises(CheckpointProblems) as caught:
             next(iter(self.make().iter_weights(files)))
         assert files == [problem.path for problem in caught.value.problems]
         assert isinstance(caught.value.problems[0], LfsPointerError)
 
     def test_a_file_that_was_mended_or_replaced_is_read_anew(self, tmp_path: Path) -> None:
-        reader, path = self.make(), str(tmp_path / f"model{self._suffix()}")
-        Path(path).write_bytes(POINTER)
+        reader, path = self.make(), self.path(tmp_path)
+        file = self.reference(path)
+        path.write_bytes(POINTER)
         with pytest.raises(CheckpointError):
-            reader.read_meta([path])
+            reader.read_meta([file])
         for name in ("first", "second"):
             tensors = {name: stored(EVERYDAY, 2, seed=name)}
             self.write(tmp_path / "new", tensors)
             (tmp_path / "new").replace(path)
-            same(expected(tensors), contents(reader.iter_weights([path])))
+            same(expected(tensors), contents(reader.iter_weights([file])))
 
     def test_what_is_written_to_a_file_meanwhile_is_an_error_or_has_no_part_in_the_tensors(
         self, tmp_path: Path
@@ -93,7 +94,7 @@ class RefusalTests(Subject):
         shards = self.shards(tmp_path, 3)
         weights = self.make().iter_weights(shards)
         kept = [next(weights)]
-        with open(shards[0], "r+b") as file:
+        with self.path(tmp_path).open("r+b") as file:
             last = os.fstat(file.fileno()).st_size - 1
             file.seek(last)
             byte = file.read(1)
@@ -106,6 +107,7 @@ class RefusalTests(Subject):
             return
 
     def test_paths_may_be_text_or_path_objects(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.need_files("paths")
         shards, reader = self.shards(tmp_path, 2), self.make()
         monkeypatch.chdir(tmp_path)
         for spell in (str, Path, os.path.relpath):
@@ -123,12 +125,15 @@ class RefusalTests(Subject):
 
     def test_the_same_file_twice_is_refused(self, tmp_path: Path) -> None:
         (shard,) = self.shards(tmp_path, 1)
-        link = tmp_path / f"other{self._suffix()}"
-        link.symlink_to(shard)
-        for again in (shard, str(link)):
+        again = [shard]
+        if self.scheme == LOCAL:
+            link = self.path(tmp_path, "link")
+            link.symlink_to(shard)
+            again.append(str(link))
+        for second in again:
             for enter in _entrances(self.make()):
                 with pytest.raises(CheckpointError):
-                    enter([shard, again])
+                    enter([shard, second])
 
     def test_a_name_in_two_files_is_refused(self, tmp_path: Path) -> None:
         files = [self.file(tmp_path, {"x": stored(EVERYDAY, n)}, f"model-{n}") for n in (1, 2)]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import cache
 from pathlib import Path
 from typing import Any, ClassVar
@@ -12,10 +13,12 @@ import pytest
 
 import weight_readers
 from weight_readers import Feature, ReaderInfo, WeightReader
+from weight_readers_testkit.counters import bytes_touched, nothing_left_open
 from weight_readers_testkit.faults import Fault
 from weight_readers_testkit.tensors import Stored, installed, noise, stored
 
 MIB = 1 << 20
+LOCAL = "file"
 ODD_NAMES = ("", " ", "ß.weight", "重み", "a\tb", 'quote"d', "back\\slash", "../up", "x" * 5000, "\N{PILE OF POO}")
 EVERYDAY = "float32"
 """The dtype of all tensors that are not about dtypes; every format holds it."""
@@ -28,6 +31,8 @@ class Subject:
     dtypes: names of the torch dtypes that its files hold, ``float32`` among them.
     file_format: one of the formats it declares; the only one by default.
     suffix: of the files; ``.<format>`` by default.
+    scheme: of the place where the reader finds the files. With any but ``file`` the tests are held over a store:
+        `reference` and `counted` are required then, and a fixture ``tmp_path`` of folders that its server shows.
     options: what its constructor gets.
     names: what tensors may be called; a subset of the default where the format limits names.
     scalars, empty, no_tensors: whether a file can hold tensors of shape ``[]``, tensors without elements, and none.
@@ -41,6 +46,7 @@ class Subject:
     dtypes: ClassVar[Collection[str]]
     file_format: ClassVar[str | None] = None
     suffix: ClassVar[str | None] = None
+    scheme: ClassVar[str] = LOCAL
     options: ClassVar[Mapping[str, Any]] = {}
     names: ClassVar[Sequence[str]] = ODD_NAMES
     scalars: ClassVar[bool] = True
@@ -59,6 +65,18 @@ class Subject:
     def faults(self) -> Mapping[str, Fault]:
         """Files that are wrong in this format's own ways; a name of `ANY_FORMAT` replaces that fault."""
         return {}
+
+    def reference(self, path: Path) -> str:
+        """What the reader is given for the file at ``path``: its path as text, or its URI in a store."""
+        if self.scheme != LOCAL:
+            raise NotImplementedError(f"{type(self).__name__} has no reference(): the URI of a file that was written")
+        return str(path)
+
+    def counted(self, path: Path, action: Callable[[], object]) -> int:
+        """How many bytes of the file at ``path`` the action brings here: by the kernel, or by the server of a store."""
+        if self.scheme != LOCAL:
+            raise NotImplementedError(f"{type(self).__name__} has no counted(): what its server sends meanwhile")
+        return bytes_touched(str(path), action)
 
     # --- what the tests use ------------------------------------------------------------------------------------
 
@@ -82,6 +100,7 @@ class Subject:
         return weight_readers.select_weight_reader(
             requested=cls.reader_name,
             format=cls.format(),
+            schemes={cls.scheme},
             strict=True,
             options=dict(cls.options if options is None else options),
         )
@@ -93,11 +112,21 @@ class Subject:
             pytest.skip(f"{feature.value} is not declared")
         return reader
 
+    def need_files(self, what: str) -> None:
+        """The test is skipped over a store, which has no ``what``."""
+        if self.scheme != LOCAL:
+            pytest.skip(f"a store has no {what}")
+
+    def path(self, folder: Path, name: str = "model-1") -> Path:
+        """Where `file` writes."""
+        suffix = f".{self.format()}" if self.suffix is None else self.suffix
+        return folder / f"{name}{suffix}"
+
     def file(self, folder: Path, tensors: Mapping[str, Stored], name: str = "model-1") -> str:
-        """Write one file; returns its path as text."""
-        path = folder / f"{name}{self._suffix()}"
+        """Write one file; returns what the reader is given for it."""
+        path = self.path(folder, name)
         self.write(path, tensors)
-        return str(path)
+        return self.reference(path)
 
     def shards(self, folder: Path, count: int, tensors: int = 2) -> list[str]:
         """Files ``model-1`` … without leading zeros, with tensors ``s<shard>.t<number>`` of [3, 5] each."""
@@ -118,12 +147,13 @@ class Subject:
         tensors = {**dict(halves[:6]), **middle, **dict(halves[6:])}
         return self.file(folder, tensors), tensors
 
+    def nothing_left_open(self) -> AbstractContextManager[None]:
+        """What the block opens has to be closed after it; clients of stores keep connections for the next request."""
+        return nothing_left_open(but=None if self.scheme == LOCAL else "socket:")
+
     def held(self) -> list[str]:
         """The dtypes of the format that the installed torch has."""
         return installed(self.dtypes)
-
-    def _suffix(self) -> str:
-        return f".{self.format()}" if self.suffix is None else self.suffix
 
     @pytest.fixture(autouse=True)
     def _usable(self, request: pytest.FixtureRequest) -> None:

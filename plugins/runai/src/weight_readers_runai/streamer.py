@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from weight_readers_runai import leaving
+from weight_readers_runai import leaving, sessions
 from weight_readers_runai.environ import variables
 from weight_readers_runai.uris import Uri
 
@@ -65,12 +65,18 @@ class Streamer:
         self._environment = variables(environment)
         self._environment.__enter__()
         self._handle: Any = None
+        self._is_shared = keep_environment
         try:
-            self._handle = self._call("runai_start")
+            self._handle = self._started()
             leaving.watch(self._memory)
         finally:
             if self._handle is None or not keep_environment:
                 self._restore()
+
+    def _started(self) -> Any:
+        if self._is_shared:
+            return sessions.begin(lambda: self._call("runai_start"), self)
+        return self._call("runai_start")
 
     def use_credentials(self, credentials: Any) -> None:
         """Give the session credentials, endpoint or region: an ``S3Credentials`` of the backend."""
@@ -126,7 +132,13 @@ class Streamer:
         self._restore()
         if handle is None or os.getpid() != self._pid:  # in a forked child, the library's threads are not there
             return True
-        return leaving.end(self._library, handle, self._memory, patience)
+
+        def finish() -> bool:
+            return leaving.end(self._library, handle, self._memory, patience)
+
+        if self._is_shared:
+            return sessions.end(self, finish, at_rest=not self._memory)
+        return finish()
 
     def _restore(self) -> None:
         environment, self._environment = self._environment, None  # type: ignore[assignment]

@@ -4,6 +4,6 @@
 from __future__ import annotations
 
 import pygments  # noqa: F401
-from contract.broken_hooks import Hooks
+from contract.broken.hooks import Hooks
 
 plugin = Hooks("test_importing_its_hook_module_adds_no_package_but_its_own", "mapped")

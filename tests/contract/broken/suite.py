@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from contract import broken_hooks, broken_readers, writers
+from contract import writers
+from contract.broken import hooks, readers
 
 from weight_readers import Registry, Request, WeightReader
 from weight_readers_testkit import ReaderContractTests, Stored
@@ -18,6 +19,33 @@ NEED_AN_INTERPRETER = {
     "test_importing_its_hook_module_adds_no_package_but_its_own",
     "test_describing_it_imports_no_backend",
 }
+"""One for each of seventy readers takes as long as all the rest: only for the two readers that break them."""
+
+COSTLY = {
+    "test_a_large_tensor_has_every_byte",
+    "test_thousands_of_tensors_come_whole",
+    "test_listing_the_tensors_reads_none_of_them",
+    "test_a_filter_skips_tensors_before_they_are_read",
+    "test_a_slice_reads_its_own_part",
+    "test_targets_of_every_dtype_hold_every_byte",
+    "test_views_of_the_file_are_yielded_where_declared_and_nowhere_else",
+    "test_memory_is_bounded",
+    "test_direct_reads_leave_the_page_cache_alone",
+    "test_one_reader_serves_several_passes_at_once",
+    "test_threads_read_for_it_only_where_that_is_declared",
+}
+"""They take longer than all others together: only for the readers that break a rule of the same theme."""
+
+
+def is_run(test: str, rule: str) -> bool:
+    """Whether the test is run on the reader that breaks the rule."""
+    if test in NEED_AN_INTERPRETER:
+        return test == rule
+    return test not in COSTLY or _theme(test) is _theme(rule)
+
+
+def _theme(rule: str) -> type:
+    return next(base for base in ReaderContractTests.__mro__ if rule in vars(base))
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -41,15 +69,14 @@ class Small(ReaderContractTests):
     def make(cls, options: Mapping[str, Any] | None = None) -> WeightReader:
         """Out of itself alone: the policy would look at seventy others each time."""
         rule = cls.reader_name
-        plugin = broken_hooks.Hooks(rule, broken_readers.READERS[rule][0])
+        plugin = hooks.Hooks(rule, readers.READERS[rule][0])
         registry = Registry(plugins={rule: plugin}, distributions=(), environ={})
         return registry.select(Request(format=cls.format(), options=dict(options or {})), requested=rule, strict=True)
 
     @pytest.fixture(autouse=True)
-    def _once(self, request: pytest.FixtureRequest) -> None:
-        """An interpreter of its own for each of seventy readers takes as long as all the rest."""
-        if request.node.name in NEED_AN_INTERPRETER - {self.reader_name}:
-            pytest.skip("only for the reader that breaks it")
+    def _concerned(self, request: pytest.FixtureRequest) -> None:
+        if not is_run(request.node.originalname, self.reader_name):
+            pytest.skip("only for readers that break it, or a rule of its theme")
 
 
 class SmallGGUF(Small):
@@ -65,6 +92,6 @@ class SmallGGUF(Small):
         return writers.GGUF_FAULTS
 
 
-for _rule, (_base, _) in broken_readers.READERS.items():
+for _rule, (_base, _) in readers.READERS.items():
     _kind = SmallGGUF if _base == "packed" else Small
     globals()[f"Test_{_rule}"] = type(f"Test_{_rule}", (_kind,), {"reader_name": _rule, "__module__": __name__})

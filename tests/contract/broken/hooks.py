@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The hooks of readers that are broken on purpose: one for each rule of the testkit, called as the test that finds it.
 
-Light, as hooks have to be; what is broken in the readers themselves is in `broken_readers`.
+Light, as hooks have to be; what is broken in the readers themselves is in the other modules.
 """
 
 from __future__ import annotations
@@ -77,9 +77,9 @@ class Hooks:
 
     @hookimpl
     def weight_readers_create(self, options: Mapping[str, Any]) -> WeightReader:
-        from contract import broken_readers
+        from contract.broken import readers
 
-        return broken_readers.make(self.rule, self.info)
+        return readers.make(self.rule, self.info)
 
 
 def __getattr__(rule: str) -> Hooks:
