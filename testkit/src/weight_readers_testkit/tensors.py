@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import random
 from collections.abc import Iterable, Mapping
@@ -66,7 +67,8 @@ def stored(dtype: str, *shape: int, seed: object = 0) -> Stored:
 def bits(values: torch.Tensor) -> bytes:
     """The elements in order, as bytes; of any strides and any dtype."""
     flat = values.view(torch.uint8) if values.dtype.itemsize == 1 else values.contiguous().reshape(-1)
-    return flat.contiguous().view(torch.uint8).numpy().tobytes()
+    whole = flat.contiguous().view(torch.uint8)
+    return ctypes.string_at(whole.data_ptr(), whole.numel())  # NumPy, which torch does not bring, need not be there
 
 
 def contents(pairs: Iterable[tuple[str, torch.Tensor]]) -> Contents:
