@@ -29,6 +29,13 @@ PAGE = mmap.PAGESIZE
 TESTS = Path(__file__).parents[1]
 
 
+def new_memory(nbytes: int) -> mmap.mmap:
+    """Anonymous memory of this process alone, all of it written. A heap may give what an earlier test has left there."""
+    memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    memory.write(bytes(nbytes))
+    return memory
+
+
 def cached_pages(path: Path) -> list[bool]:
     """For each page of the file, whether the page cache holds it (mincore(2) of a mapping that nobody touches)."""
     size = path.stat().st_size

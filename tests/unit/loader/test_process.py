@@ -6,6 +6,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from support.measure import new_memory
 
 from weight_readers_loader import process
 from weight_readers_loader.process import PeakMemory, major_faults, resident_bytes, storage_bytes_read
@@ -15,8 +16,7 @@ MIB = 1 << 20
 
 def test_resident_memory_is_told_by_kind() -> None:
     before = resident_bytes()
-    held = bytearray(64 * MIB)
-    held[::4096] = b"x" * len(held[::4096])
+    held = new_memory(64 * MIB)
     after = resident_bytes()
     assert before is not None
     assert after is not None
@@ -37,8 +37,7 @@ def test_a_peak_that_is_over_before_the_end_is_seen() -> None:
     start = resident_bytes()
     assert start is not None
     with PeakMemory(interval=0.001) as peak:
-        held = bytearray(64 * MIB)
-        held[::4096] = b"x" * len(held[::4096])
+        held = new_memory(64 * MIB)
         seen = threading.Event()
         for _ in range(1000):
             if (peak.anon or 0) > start[0] + 48 * MIB:

@@ -139,5 +139,5 @@ def test_explain_shows_where_the_store_is(server: ObjectServer, model: Path) -> 
 
 def test_without_a_reader_for_the_scheme_the_command_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("weight_readers.default_registry", lambda: Registry(plugins={}, distributions=[]))
-    with pytest.raises(NoSuitableReaderError, match=r"weight-readers\[runai\]"):
+    with pytest.raises(NoSuitableReaderError, match=r"weight-readers-runai\[s3\]"):
         resolve("s3://models/llama")
