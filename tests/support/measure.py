@@ -30,7 +30,7 @@ TESTS = Path(__file__).parents[1]
 
 
 def new_memory(nbytes: int) -> mmap.mmap:
-    """Anonymous memory of this process alone, all of it written. A heap may give what an earlier test has left there."""
+    """Anonymous memory of this process alone, written. A heap may give what an earlier test has left there."""
     memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     memory.write(bytes(nbytes))
     return memory
