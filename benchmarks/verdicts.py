@@ -2,13 +2,14 @@
 """What the threaded reader has promised, held against what was measured: threshold, value, met or not.
 
 A ratio is the median over the rounds of (the other's time / the reader's time in the same round). *Behind beyond the
-noise* means slower than the peer in every round.
+noise* means slower than the peer in every round. *Out of reach* is a ratio to a peer that the limit, the bare reads of the
+same bytes, does not come to in the same run: no reader can.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 from benchmarks.settings import LIMIT, MAX_IN_FLIGHT_BYTES, MIB, READER
@@ -23,16 +24,22 @@ All = Mapping[str, ByArm]
 
 @dataclass(frozen=True)
 class Verdict:
-    """``met`` is None where the run did not measure it; ``value`` then says why."""
+    """``met`` is None where the run did not measure it; ``value`` then says why.
+
+    limit: the same ratio of the limit, where it is less than the threshold.
+    """
 
     line: int
     what: str
     threshold: str
     value: str
     met: bool | None
+    limit: Spread | None = None
 
     def __str__(self) -> str:
         state = {True: "met", False: "NOT MET", None: "not measured"}[self.met]
+        if self.limit is not None:
+            state = f"{state}, out of reach: the limit itself is {_ratio(self.limit)}"
         return f"{self.line}. {self.what}: {self.threshold}; measured {self.value}: {state}"
 
 
@@ -58,7 +65,10 @@ def verdicts(results: All, *, largest_bytes: int) -> list[Verdict]:
 def _at_least(results: All, work: str, other: str, floor: float, line: int, what: str) -> Verdict:
     arms = results.get(work, {})
     ratio = times_of(arms.get(other, ()), arms.get(READER, ()))
-    return _judged(line, what, f">= {floor:g}", ratio, lambda ratio: (ratio.median >= floor, _ratio(ratio)), other)
+    judged = _judged(line, what, f">= {floor:g}", ratio, lambda ratio: (ratio.median >= floor, _ratio(ratio)), other)
+    limit = times_of(arms.get(other, ()), arms.get(LIMIT, ())) if other != LIMIT else None
+    unreachable = judged.met is False and limit is not None and limit.median < floor
+    return replace(judged, limit=limit) if unreachable else judged
 
 
 def _better(results: All, work: str, names: tuple[str, ...]) -> str:

@@ -50,6 +50,13 @@ def test_the_better_of_the_two_runai_arms_counts() -> None:
     assert (found.value.split()[0], found.met) == ("3.00", False)
 
 
+def test_a_ratio_that_the_limit_itself_does_not_come_to_is_called_out_of_reach() -> None:
+    arms = {READER: seconds(1), LIMIT: seconds(0.8), MMAP: seconds(1.4), VLLM: seconds(1.3)}
+    beyond, within = judged({"warm-into": arms}, "into parameters, times safetensors"), judged({"warm-into": arms}, "vLLM")
+    assert str(beyond).endswith("NOT MET, out of reach: the limit itself is 1.75 (1.75 to 1.75)")
+    assert str(within).endswith(": NOT MET")
+
+
 def test_what_was_not_measured_is_said_and_not_met_nor_missed() -> None:
     found = judged({"warm-into": {READER: seconds(1)}}, "vLLM")
     assert found.met is None
