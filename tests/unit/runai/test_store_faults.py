@@ -103,7 +103,7 @@ def test_a_bucket_in_another_region_is_said_with_the_setting_that_finds_it(
     monkeypatch.delenv("AWS_REGION")
     server.region = "eu-west-1"
     with pytest.raises(UnreadableFileError, match="the bucket is in region 'eu-west-1'") as caught:
-        list(StreamerReader(region=given, timeout=TIMEOUT).iter_weights([URI]))
+        list(StreamerReader(region=given).iter_weights([URI]))
     assert "AWS_REGION=eu-west-1" in str(caught.value)
     assert len(list(StreamerReader(region="eu-west-1").iter_weights([URI]))) == 20
 
