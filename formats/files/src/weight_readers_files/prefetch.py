@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import atexit
 import threading
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -59,6 +60,8 @@ class ReadAhead:
         self._error: BaseException | None = None
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
+        # A generator that still rests at the end of the program is closed when threads cannot run any more.
+        atexit.register(self.close)
         try:
             for number in range(min(threads, len(self._chunks))):
                 thread = threading.Thread(target=self._run, name=f"read-ahead-{number}", daemon=True)
@@ -76,11 +79,14 @@ class ReadAhead:
             if needed > self._needed:
                 self._needed = needed
                 self._changed.notify_all()
-            self._changed.wait_for(lambda: self._error is not None or self._finished() >= needed)
+            self._changed.wait_for(lambda: self._error is not None or self._finished() >= needed or self._stopped)
             if self._error is not None:
                 raise self._error
+            if self._finished() < needed:
+                raise RuntimeError("reading was ended, as the program ends")
 
     def close(self) -> None:
+        atexit.unregister(self.close)
         if self._owner.is_elsewhere:
             return
         with self._changed:

@@ -8,6 +8,7 @@ is handed out before an error, and which error that is, does not depend on the n
 
 from __future__ import annotations
 
+import atexit
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -92,6 +93,8 @@ class Engine(Generic[L]):
         self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> Engine[L]:
+        # A generator that still rests at the end of the program is closed when threads cannot run any more.
+        atexit.register(self.__exit__)
         try:
             for number in range(self._count):
                 thread = threading.Thread(target=self._run, name=f"weight-reader-{number}", daemon=True)
@@ -103,6 +106,7 @@ class Engine(Generic[L]):
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        atexit.unregister(self.__exit__)
         if self._owner.is_elsewhere:
             return
         with self._room:
@@ -158,6 +162,8 @@ class Engine(Generic[L]):
                     raise self._failed[1]
                 if beyond is not None and self._bytes_read > beyond:
                     return False
+                if self._stopped:
+                    raise RuntimeError("reading was ended, as the program ends")
                 self._whole.wait()
         return True
 
