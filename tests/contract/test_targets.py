@@ -62,6 +62,8 @@ def test_names_that_are_not_in_the_files_are_refused(reader: _Reads, shard: Path
     )
     assert isinstance(error, TargetMismatchError)
     assert error.unexpected == ("x", "y")
+    odd: Any = {1: torch.zeros(1)}
+    assert "1 targets are not in the files: 1" in str(refused(reader, shard, TargetMismatchError, odd))
 
 
 def test_all_shapes_and_dtypes_that_differ_are_named_at_once(reader: _Reads, shard: Path) -> None:

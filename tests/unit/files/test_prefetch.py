@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -154,3 +155,11 @@ def test_a_program_ends_while_its_iterator_rests(path: Path) -> None:
         next(rests)
     """
     assert output_of(dedent(source), path) == "reading was ended, as the program ends"
+
+
+def test_what_was_closed_is_not_kept_for_the_end_of_the_program(path: Path, file_plan: Plans) -> None:
+    ahead = ReadAhead([file_plan(path, (0, MIB))], threads=1)
+    gone = weakref.ref(ahead)
+    ahead.close()
+    del ahead
+    assert gone() is None

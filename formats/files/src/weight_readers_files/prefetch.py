@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import atexit
 import threading
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
@@ -11,7 +10,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from weight_readers import CheckpointError
-from weight_readers_files import FilePlan, State
+from weight_readers_files import FilePlan, State, ending
 from weight_readers_files.forked import Owner
 from weight_readers_files.source import Source
 
@@ -60,8 +59,7 @@ class ReadAhead:
         self._error: BaseException | None = None
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
-        # A generator that still rests at the end of the program is closed when threads cannot run any more.
-        atexit.register(self.close)
+        ending.begun(self, self.close)
         try:
             for number in range(min(threads, len(self._chunks))):
                 thread = threading.Thread(target=self._run, name=f"read-ahead-{number}", daemon=True)
@@ -86,7 +84,7 @@ class ReadAhead:
                 raise RuntimeError("reading was ended, as the program ends")
 
     def close(self) -> None:
-        atexit.unregister(self.close)
+        ending.ended(self)
         if self._owner.is_elsewhere:
             return
         with self._changed:

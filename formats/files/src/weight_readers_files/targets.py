@@ -145,4 +145,4 @@ def _name(dtype: torch.dtype) -> str:
 
 def _some(names: Sequence[str], limit: int = 10) -> str:
     rest = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + rest
+    return ", ".join(map(str, names[:limit])) + rest

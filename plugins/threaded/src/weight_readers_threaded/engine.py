@@ -8,7 +8,6 @@ is handed out before an error, and which error that is, does not depend on the n
 
 from __future__ import annotations
 
-import atexit
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
@@ -16,6 +15,7 @@ from itertools import chain, islice, tee
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from weight_readers import CheckpointError
+from weight_readers_files import ending
 from weight_readers_files.forked import Owner
 from weight_readers_threaded.files import OpenFile, OpenFiles, Read, read_all
 from weight_readers_threaded.places import Place
@@ -93,8 +93,7 @@ class Engine(Generic[L]):
         self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> Engine[L]:
-        # A generator that still rests at the end of the program is closed when threads cannot run any more.
-        atexit.register(self.__exit__)
+        ending.begun(self, self.__exit__)
         try:
             for number in range(self._count):
                 thread = threading.Thread(target=self._run, name=f"weight-reader-{number}", daemon=True)
@@ -106,7 +105,7 @@ class Engine(Generic[L]):
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        atexit.unregister(self.__exit__)
+        ending.ended(self)
         if self._owner.is_elsewhere:
             return
         with self._room:
