@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import mmap
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
@@ -60,6 +62,8 @@ def test_names_that_are_not_in_the_files_are_refused(reader: _Reads, shard: Path
     )
     assert isinstance(error, TargetMismatchError)
     assert error.unexpected == ("x", "y")
+    odd: Any = {1: torch.zeros(1)}
+    assert "1 targets are not in the files: 1" in str(refused(reader, shard, TargetMismatchError, odd))
 
 
 def test_all_shapes_and_dtypes_that_differ_are_named_at_once(reader: _Reads, shard: Path) -> None:
@@ -75,6 +79,14 @@ def test_the_shape_is_that_of_the_slice(reader: _Reads, shard: Path) -> None:
     error = refused(reader, shard, TargetMismatchError, {"a": torch.zeros(4, 6)}, slices=slices)
     assert isinstance(error, TargetMismatchError)
     assert error.shapes == (("a", "[2, 6]", "[4, 6]"),)
+
+
+def test_what_is_no_mapping_is_refused(reader: _Reads, shard: Path) -> None:
+    wrong: Any = [("a", torch.zeros(4, 6))]
+    with pytest.raises(TypeError, match="targets must be a mapping of tensor names to tensors, not list"):
+        reader.read_into([shard], wrong)
+    with pytest.raises(TypeError, match="slices must be a mapping of tensor names to TensorSlice, not list"):
+        reader.read_into([shard], {"a": torch.zeros(4, 6)}, slices=wrong)
 
 
 @pytest.mark.parametrize("target", [None, [0.0] * 24, "a", 3])
@@ -100,11 +112,18 @@ def released() -> torch.Tensor:
     return tensor
 
 
+def nested() -> torch.Tensor:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's, that they are a prototype
+        return torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)])
+
+
 def test_a_tensor_without_memory_of_its_own_is_refused(reader: _Reads, shard: Path) -> None:
     for target, why in [
         (torch.empty(4, 6, device="meta"), "a meta tensor"),
         (torch.zeros(4, 6).to_sparse(), "layout torch.sparse_coo"),
         (Wrapped(torch.zeros(4, 6)), "not a plain tensor"),
+        (nested(), "a nested tensor"),
         (released(), "has no memory"),
     ]:
         with pytest.raises(TypeError, match=why):
@@ -136,9 +155,24 @@ def test_two_targets_in_one_memory_are_refused(reader: _Reads, shard: Path) -> N
         (tied, tied.detach()),
         (strided, strided),
         (base[:24].view(4, 6), base[10:34].view(4, 6)),
+        (base[:24].view(4, 6), base.view(4, 10)[:, 4:]),
+        (base.view(4, 10)[:, :6], base.view(4, 10)[:, 4:]),
+        (tied, tied.view(6, 4).t()),
     ]:
         error = refused(reader, shard, TargetMismatchError, {"a": one, "c": other})
-        assert "'a' and 'c' are the same memory" in str(error) or "'c' and 'a' are the same memory" in str(error)
+        assert "'a' and 'c' share memory" in str(error) or "'c' and 'a' share memory" in str(error)
+
+
+def test_a_target_in_memory_that_is_mapped_readonly_is_refused(reader: _Reads, shard: Path, tmp_path: Path) -> None:
+    """To copy into it would end the process, and a read into it fail with an error that blames the file."""
+    path = tmp_path / "memory"
+    path.write_bytes(bytes(96))
+    with path.open("rb") as file, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # torch's, that it is not writable
+        mapped = torch.frombuffer(mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ), dtype=torch.float32)
+    for target in (mapped.view(4, 6), mapped.view(6, 4).t()):
+        with pytest.raises(TypeError, match="target 'a' is in memory that is mapped read-only: give a copy"):
+            reader.read_into([shard], {"a": target, "c": torch.zeros(4, 6)})
 
 
 def test_neighbours_within_one_memory_are_not_the_same_memory(reader: _Reads, shard: Path) -> None:

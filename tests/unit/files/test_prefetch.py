@@ -3,12 +3,22 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
-from support.measure import cached_bytes, check_cached, check_cached_bytes, evict, nothing_left_open, pages_spanned
+from support.measure import (
+    cached_bytes,
+    check_cached,
+    check_cached_bytes,
+    evict,
+    nothing_left_open,
+    output_of,
+    pages_spanned,
+)
 from support.tensors import noise
 
 from weight_readers import FileChangedError, UnreadableFileError
@@ -118,3 +128,38 @@ def test_a_file_that_is_cut_is_said_in_time(path: Path, file_plan: Plans) -> Non
         os.utime(path, (5, 5))
         with pytest.raises((FileChangedError, ValueError), match="file"):
             ahead.need(0, 48 * MIB)
+
+
+def test_a_program_ends_while_its_iterator_rests(path: Path) -> None:
+    """Threads that wait for their window can neither go on nor be waited for once the interpreter takes itself down."""
+    source = """
+        import atexit, sys
+        @atexit.register
+        def need_more():
+            try:
+                ahead.need(0, 48 << 20)
+            except RuntimeError as error:
+                print(error)
+        from weight_readers_files import FilePlan, State, Wanted
+        from weight_readers_files.prefetch import ReadAhead
+        from contextlib import closing
+        def reads():
+            global ahead
+            ahead = ReadAhead([plan], threads=2, window=0)
+            with closing(ahead):
+                yield ahead.need(0, 1)
+        spans = [(0, 16 << 20), (32 << 20, 48 << 20)]
+        wanted = [Wanted("x", None, (), None, ((a, b - a),), a, b, b - a) for a, b in spans]
+        plan = FilePlan(sys.argv[1], None, wanted, True)
+        rests = reads()
+        next(rests)
+    """
+    assert output_of(dedent(source), path) == "reading was ended, as the program ends"
+
+
+def test_what_was_closed_is_not_kept_for_the_end_of_the_program(path: Path, file_plan: Plans) -> None:
+    ahead = ReadAhead([file_plan(path, (0, MIB))], threads=1)
+    gone = weakref.ref(ahead)
+    ahead.close()
+    del ahead
+    assert gone() is None

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.files import floats, write_tensors
 
-from weight_readers import TruncatedFileError
+from weight_readers import CheckpointNotFoundError, DuplicateTensorError, TruncatedFileError
 from weight_readers_files import State
 from weight_readers_safetensors import HeaderCache, known
 
@@ -71,3 +71,13 @@ def test_what_is_wrong_is_raised_each_time_and_a_mended_file_is_read(path: Path)
             cache.read([path])
     path.write_bytes(whole)
     assert list(cache.read([path]).meta) == ["w"]
+
+
+def test_files_that_were_read_vouch_for_no_others(path: Path) -> None:
+    """A file given twice has one state, and one that is not there has none: the states alone tell no difference."""
+    cache = HeaderCache()
+    cache.read([path])
+    with pytest.raises(DuplicateTensorError):
+        cache.read([path, path])
+    with pytest.raises(CheckpointNotFoundError):
+        cache.read([path, path.with_name("missing")])

@@ -16,8 +16,12 @@ Meta = TypeVar("Meta", bound=CheckpointMeta)
 
 @dataclass(frozen=True)
 class KnownHeaders(Generic[Meta]):
-    """The headers of a set of files, and the state each file was in before its header was read."""
+    """The headers of a set of files, and the state each file was in before its header was read.
 
+    ``paths`` are as they were given: a file given twice, or one that is not there, has no state of its own.
+    """
+
+    paths: Sequence[str]
     inodes: Sequence[int]
     states: Mapping[str, State]
     meta: Meta
@@ -38,7 +42,7 @@ class HeaderCache(Generic[Meta]):
         paths = natural_order(files)
         inodes, states = states_of(paths)
         last = self._last
-        if last is not None and (last.inodes, last.states) == (inodes, states):
+        if last is not None and (last.paths, last.inodes, last.states) == (paths, inodes, states):
             return last
-        self._last = known = KnownHeaders(inodes, states, self._read_headers(paths))
+        self._last = known = KnownHeaders(paths, inodes, states, self._read_headers(paths))
         return known

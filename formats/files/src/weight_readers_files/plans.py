@@ -70,6 +70,8 @@ def file_plans(
 
 def check_slices(meta: CheckpointMeta, slices: Mapping[str, TensorSlice]) -> None:
     """Raise MissingTensorError for a slice of a tensor that is not there, TypeError for what is no slice."""
+    if not isinstance(slices, Mapping):
+        raise TypeError(f"slices must be a mapping of tensor names to TensorSlice, not {type(slices).__name__}")
     for name, part in slices.items():
         if name not in meta:
             what, path = "a slice was asked of a tensor that is not there", meta.files[0].path

@@ -10,7 +10,7 @@ from itertools import accumulate
 from typing import NamedTuple
 
 from weight_readers import CheckpointError
-from weight_readers_files import FilePlan, State
+from weight_readers_files import FilePlan, State, ending
 from weight_readers_files.forked import Owner
 from weight_readers_files.source import Source
 
@@ -59,6 +59,7 @@ class ReadAhead:
         self._error: BaseException | None = None
         self._changed = threading.Condition()
         self._threads: list[threading.Thread] = []
+        ending.begun(self, self.close)
         try:
             for number in range(min(threads, len(self._chunks))):
                 thread = threading.Thread(target=self._run, name=f"read-ahead-{number}", daemon=True)
@@ -76,11 +77,14 @@ class ReadAhead:
             if needed > self._needed:
                 self._needed = needed
                 self._changed.notify_all()
-            self._changed.wait_for(lambda: self._error is not None or self._finished() >= needed)
+            self._changed.wait_for(lambda: self._error is not None or self._finished() >= needed or self._stopped)
             if self._error is not None:
                 raise self._error
+            if self._finished() < needed:
+                raise RuntimeError("reading was ended, as the program ends")
 
     def close(self) -> None:
+        ending.ended(self)
         if self._owner.is_elsewhere:
             return
         with self._changed:

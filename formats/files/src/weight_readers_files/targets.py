@@ -4,16 +4,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain, islice
-from operator import gt
+from itertools import chain
 
 import torch
 from torch.autograd.graph import increment_version
 
 from weight_readers import CheckpointMeta, TargetMismatchError
 from weight_readers_files import FilePlan
+from weight_readers_files.apart import UNTOUCHED, targets_apart
+from weight_readers_files.writable import require_writable
 
-_UNTOUCHED = "Nothing was written"
 _plain = torch.Tensor.__torch_dispatch__
 _ORDINARY = frozenset({torch.Tensor, torch.nn.Parameter})
 
@@ -25,10 +25,13 @@ def checked_plans(
 
     Raises TypeError or TargetMismatchError for targets that cannot be filled, and what ``plan`` raises.
     """
+    if not isinstance(targets, Mapping):
+        raise TypeError(f"targets must be a mapping of tensor names to tensors, not {type(targets).__name__}")
     plain = targets_known(targets, meta)
     plans = plan()
     targets_fit(targets, plans)
     targets_apart(targets, plain)
+    require_writable(targets)
     return plans, plain
 
 
@@ -48,7 +51,7 @@ def targets_known(targets: Mapping[str, torch.Tensor], meta: CheckpointMeta) -> 
             plain[name] = target.data_ptr()
     if absent := [name for name in targets if name not in meta]:
         raise TargetMismatchError(
-            f"{len(absent)} targets are not in the files: {_some(absent)}", fix=_UNTOUCHED, unexpected=absent
+            f"{len(absent)} targets are not in the files: {_some(absent)}", fix=UNTOUCHED, unexpected=absent
         )
     return plain
 
@@ -57,6 +60,7 @@ def _holds_plain_bytes(target: torch.Tensor) -> bool:
     # A lazily conjugated or negated view holds other bytes than its values have.
     return (
         target.is_cpu
+        and not target.is_nested
         and target.layout is torch.strided
         and target.is_contiguous()
         and not target.is_neg()
@@ -68,6 +72,8 @@ def _memory_fault(target: object) -> str | None:
     """Why bytes cannot be written into the tensor's memory."""
     if not isinstance(target, torch.Tensor):
         return f"is {type(target).__name__}, not a tensor"
+    if target.is_nested:
+        return "is a nested tensor, not a plain one"
     if target.is_meta:
         return "is a meta tensor: there is no memory to read into"
     if target.layout != torch.strided or type(target).__torch_dispatch__ is not _plain:
@@ -106,53 +112,10 @@ def targets_fit(targets: Mapping[str, torch.Tensor], plans: Sequence[FilePlan]) 
         different = [f"{name} (file {found}, target {wanted})" for name, found, wanted in [*shapes, *dtypes]]
         raise TargetMismatchError(
             f"{len(different)} targets do not fit what would be read into them: {_some(different)}",
-            fix=f"{_UNTOUCHED}; give targets of the file's dtype and of the shape of the slice",
+            fix=f"{UNTOUCHED}; give targets of the file's dtype and of the shape of the slice",
             shapes=shapes,
             dtypes=dtypes,
         )
-
-
-def targets_apart(targets: Mapping[str, torch.Tensor], plain: Mapping[str, int]) -> None:
-    """Raise TargetMismatchError for two targets in the same memory: which tensor it held would be up to the threads.
-
-    ``plain`` are the addresses from `targets_known`. Of strided targets only equal ones are found: those of different
-    strides may interleave.
-    """
-    begins = dict(plain)
-    strided: dict[tuple[object, ...], str] = {}
-    for name in (name for name in targets if name not in plain):
-        target = targets[name]
-        begin = target.data_ptr()
-        if target.is_contiguous():
-            begins[name] = begin
-        elif (first := strided.setdefault((target.device, begin, target.shape, target.stride()), name)) != name:
-            raise _shared(first, name)
-    ends = [begin + targets[name].nbytes for name, begin in begins.items()]
-    if _any_overlap(begins.values(), ends):
-        _refuse_overlap(zip(begins.values(), ends, begins, strict=True))
-
-
-def _any_overlap(begins: Iterable[int], ends: Iterable[int]) -> bool:
-    """Whether one span begins before another ends: then, in order, some begin lies before the end of the one before.
-
-    Each list is sorted by itself, so that there is no tuple for each span.
-    """
-    return any(map(gt, sorted(ends), islice(sorted(begins), 1, None)))
-
-
-def _refuse_overlap(spans: Iterable[tuple[int, int, str]]) -> None:
-    reach, before = 0, ""
-    for begin, end, name in sorted(spans):
-        if begin < min(reach, end):
-            raise _shared(before, name)
-        if end > reach:
-            reach, before = end, name
-
-
-def _shared(one: str, other: str) -> TargetMismatchError:
-    return TargetMismatchError(
-        f"targets {one!r} and {other!r} are the same memory", fix=f"{_UNTOUCHED}; give one of the two names"
-    )
 
 
 def blocks(target: torch.Tensor, limit: int) -> Iterator[torch.Tensor]:
@@ -182,4 +145,4 @@ def _name(dtype: torch.dtype) -> str:
 
 def _some(names: Sequence[str], limit: int = 10) -> str:
     rest = f" and {len(names) - limit} more" if len(names) > limit else ""
-    return ", ".join(names[:limit]) + rest
+    return ", ".join(map(str, names[:limit])) + rest

@@ -128,8 +128,8 @@ class StreamerReader:
 
         Contiguous targets in host memory are read into directly, others in blocks of at most 8 MiB that are copied.
         At most ``memory_limit`` bytes and two blocks are under way. Raises before any byte is written:
-        TargetMismatchError where a name is not in the files, a dtype or shape does not match or two targets are the
-        same memory, TypeError for what has no memory of its own. A `CheckpointError` later on names in ``written``
+        TargetMismatchError where a name is not in the files, a dtype or shape does not match or two targets share
+        memory, TypeError for what has no memory to write to. A `CheckpointError` later on names in ``written``
         the targets that may have been written to; what those hold is undefined.
         """
         known = self._known(files)

@@ -15,6 +15,7 @@ from itertools import chain, islice, tee
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from weight_readers import CheckpointError
+from weight_readers_files import ending
 from weight_readers_files.forked import Owner
 from weight_readers_threaded.files import OpenFile, OpenFiles, Read, read_all
 from weight_readers_threaded.places import Place
@@ -92,6 +93,7 @@ class Engine(Generic[L]):
         self._threads: list[threading.Thread] = []
 
     def __enter__(self) -> Engine[L]:
+        ending.begun(self, self.__exit__)
         try:
             for number in range(self._count):
                 thread = threading.Thread(target=self._run, name=f"weight-reader-{number}", daemon=True)
@@ -103,6 +105,7 @@ class Engine(Generic[L]):
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        ending.ended(self)
         if self._owner.is_elsewhere:
             return
         with self._room:
@@ -158,6 +161,8 @@ class Engine(Generic[L]):
                     raise self._failed[1]
                 if beyond is not None and self._bytes_read > beyond:
                     return False
+                if self._stopped:
+                    raise RuntimeError("reading was ended, as the program ends")
                 self._whole.wait()
         return True
 

@@ -118,7 +118,7 @@ class ThreadedReader:
 
         Contiguous targets in host memory are read into directly, others through at most 32 MiB of staging per
         device. Raises before any byte is written: TargetMismatchError where a name is not in the files, a dtype
-        or shape does not match or two targets are the same memory, TypeError for what has no memory of its own.
+        or shape does not match or two targets share memory, TypeError for what has no memory to write to.
         A `CheckpointError` later on names in ``written`` the targets that may have been written to.
         """
         known = self._headers.read(files)
