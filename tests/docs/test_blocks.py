@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,19 @@ def in_process(words: list[str]) -> str:
     return printed
 
 
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """What the page on object storage reads, in a real server on loopback, and the variables that lead there."""
+    tensors = {"weight": ("F32", [2, 3], floats(*range(6))), "bias": ("F32", [2], floats(0, 0))}
+    write_tensors(tmp_path / "models" / "tiny" / "model.safetensors", tensors)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", rclone.KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", rclone.SECRET)
+    monkeypatch.setenv("AWS_REGION", "us-east-1")
+    with rclone.served(tmp_path) as endpoint:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
+        yield
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if page != STORED])
 def test_a_page_prints_what_it_shows(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -51,21 +65,10 @@ def test_a_page_prints_what_it_shows(page: str, tmp_path: Path, monkeypatch: pyt
         assert normalised(shown) == normalised(printed), code
 
 
-def test_the_page_on_object_storage_prints_what_it_shows_of_a_real_server(tmp_path: Path) -> None:
-    (tmp_path / "models").mkdir()
-    tensors = {"weight": ("F32", [2, 3], floats(*range(6))), "bias": ("F32", [2], floats(0, 0))}
-    write_tensors(tmp_path / "models" / "tiny" / "model.safetensors", tensors)
-    with rclone.served(tmp_path) as endpoint:
-        account = {"AWS_ACCESS_KEY_ID": rclone.KEY, "AWS_SECRET_ACCESS_KEY": rclone.SECRET}
-        variables = {**account, "AWS_ENDPOINT_URL": endpoint, "AWS_REGION": "us-east-1"}
-
-        def against_the_server(words: list[str]) -> str:
-            done = commands.run(*words[1:], env=variables)
-            assert done.returncode == 0, done.stderr
-            return done.stdout
-
-        for code, shown, printed in run(PAGES[STORED], against_the_server):
-            assert shown == printed, code
+@pytest.mark.usefixtures("store")
+def test_the_page_on_object_storage_prints_what_it_shows() -> None:
+    for code, shown, printed in run(PAGES[STORED], in_process):
+        assert shown == printed, code
 
 
 def test_no_page_has_code_that_no_test_runs() -> None:
