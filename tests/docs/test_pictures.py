@@ -8,6 +8,7 @@ import re
 from pathlib import Path
 
 import pytest
+from docs_site.pictures import draw
 from support.blocks import normalised
 
 ROOT = Path(__file__).parents[2]
@@ -26,10 +27,7 @@ def words(picture: Path) -> list[str]:
 def drawn(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("pictures")
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(ROOT / "tools"))
         patch.chdir(tmp_path_factory.mktemp("work"))
-        from docs_site.pictures import draw
-
         draw(folder)
     return folder
 
