@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterator, Sequence
 
 import click
@@ -68,5 +69,22 @@ def _helps() -> Iterator[tuple[str, str]]:
         yield name, command.get_help(click.Context(command, parent=context, info_name=name, terminal_width=100))
 
 
-PARTS = {"readers": readers, "commands": commands}
+def core() -> str:
+    """What core exports, by kind and name; its errors have a page of their own."""
+    kinds: dict[str, list[str]] = {"Functions": [], "Classes": [], "Constants": []}
+    for name in weight_readers.__all__:
+        value = getattr(weight_readers, name)
+        if isinstance(value, type):
+            if not issubclass(value, Exception):
+                kinds["Classes"].append(name)
+        else:
+            kinds["Functions" if inspect.isroutine(inspect.unwrap(value)) else "Constants"].append(name)
+    return "\n\n".join(f"## {kind}\n\n{_directives(names)}" for kind, names in kinds.items())
+
+
+def _directives(names: Sequence[str]) -> str:
+    return "\n\n".join(f"::: weight_readers.{name}\n    options:\n      heading_level: 3" for name in names)
+
+
+PARTS = {"commands": commands, "core": core, "readers": readers}
 """What ``<!-- generated: NAME -->`` stands for in a page."""
