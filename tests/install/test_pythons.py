@@ -39,7 +39,7 @@ def interpreter(version: str) -> Path | None:
     return None
 
 
-def tested(wheel: Path, folder: Path, version: str) -> str:
+def outcome_of(wheel: Path, folder: Path, version: str) -> str:
     """The last lines that pytest printed, or why there are none."""
     base = interpreter(version)
     if base is None:
@@ -62,7 +62,7 @@ def tested(wheel: Path, folder: Path, version: str) -> str:
 def outcomes(wheelhouse: Path, tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """All at once: each is a process that needs one CPU."""
     (wheel,) = wheelhouse.glob("weight_readers-[0-9]*.whl")
-    run = partial(tested, wheel, tmp_path_factory.mktemp("pythons"))
+    run = partial(outcome_of, wheel, tmp_path_factory.mktemp("pythons"))
     with ThreadPoolExecutor(max_workers=2) as pool:
         return dict(zip(OTHERS, pool.map(run, OTHERS), strict=True))
 
