@@ -39,6 +39,7 @@ IMPORTED_LATE = {
     ("formats/files", "torch"),
     ("formats/safetensors", "torch"),
     ("loader", "huggingface_hub"),
+    ("loader", "matplotlib"),
     ("plugins/gguf", "llvmlite"),
     ("plugins/gguf", "numba"),
     ("plugins/gguf", "triton"),

@@ -83,6 +83,15 @@ def test_a_dollar_sign_in_a_name_is_no_formula(tmp_path: Path) -> None:
     assert r">a$\frac$b$</text>" in (tmp_path / "m.svg").read_text(encoding="utf-8")
 
 
+def test_a_name_that_is_long_or_would_break_the_picture_is_shortened_and_escaped(tmp_path: Path) -> None:
+    long = "b" * 30 + "\x1b" + "m" * 5000 + "e" * 30
+    write_tensors(tmp_path / "m.safetensors", {f"{long}.w": ("U8", [1], b"\0")})
+    assert invoke("inspect", tmp_path / "m.safetensors", "--plot", tmp_path / "m.svg").exit_code == 0
+    picture = (tmp_path / "m.svg").read_text(encoding="utf-8")
+    assert f">{'b' * 30}…{'e' * 30}</text>" in picture
+    assert "\x1b" not in picture
+
+
 def test_a_damaged_checkpoint_is_drawn_as_far_as_it_can_be_listed(model: Path) -> None:
     model.write_bytes(model.read_bytes()[:-1])
     assert invoke("inspect", model, "--plot", model.with_name("m.svg")).exit_code == 1

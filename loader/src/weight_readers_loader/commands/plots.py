@@ -21,17 +21,11 @@ MOST_BARS = 100
 """Where there are more parts, blocks are joined by what their names have before the number, and then the smallest."""
 
 _COLOURS = (
-    "#1b6ca8",
-    "#e8a33d",
-    "#5aa469",
-    "#c05746",
-    "#8d6cab",
-    "#6fa8dc",
-    "#9c9c9c",
-    "#2f4858",
-    "#d4c06a",
-    "#444444",
-)
+    "#1b6ca8", "#e8a33d", "#5aa469", "#c05746", "#8d6cab",
+    "#6fa8dc", "#9c9c9c", "#2f4858", "#d4c06a", "#444444",
+)  # fmt: skip
+_LONGEST = 60
+"""Characters of a label; longer ones would leave no room for the bars."""
 _FASTEST, _OTHER, _LIMIT = "#1b6ca8", "#6fa8dc", "#9c9c9c"
 
 
@@ -83,7 +77,7 @@ def tensors(metas: Sequence[TensorMeta], title: str) -> Figure:
         begin = 0.0
         for dtype in (dtype for dtype in colours if counts[dtype]):
             (bar,) = axis.barh(place, counts[dtype] / scale, left=begin, color=colours[dtype], height=0.8)
-            bar.set_gid(f"{part}/{dtype}")
+            bar.set_gid(visible(f"{part}/{dtype}"))
             begin += counts[dtype] / scale
     _finish(axis, list(held), unit)
     _legend(axis, {f"{dtype}  {size(nbytes)}": colours[dtype] for dtype, nbytes in total.most_common()})
@@ -106,7 +100,7 @@ def bench(found: Bench) -> Figure:
 
 
 def _colour(found: Bench, name: str) -> str:
-    from weight_readers_loader.commands.bench import LIMIT
+    from weight_readers_loader.commands.bench import LIMIT  # which imports torch
 
     return _LIMIT if name == LIMIT else _FASTEST if name == found.fastest else _OTHER
 
@@ -128,12 +122,16 @@ def _unit(nbytes: int) -> tuple[str, int]:
 
 
 def _finish(axis: Any, labels: Sequence[str], quantity: str) -> None:
-    axis.set_yticks(range(len(labels)), [_literal(visible(label)) for label in labels], fontsize=8)
+    axis.set_yticks(range(len(labels)), [_literal(_short(visible(label))) for label in labels], fontsize=8)
     axis.invert_yaxis()
     axis.margins(y=0.01)
     axis.set_xlim(left=0)
     axis.tick_params(axis="x", labelsize=8)
     axis.set_xlabel(quantity, fontsize=9)
+
+
+def _short(label: str) -> str:
+    return label if len(label) <= _LONGEST else f"{label[: _LONGEST // 2]}…{label[-_LONGEST // 2 :]}"
 
 
 def _literal(text: str) -> str:
