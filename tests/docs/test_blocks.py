@@ -28,7 +28,7 @@ ELSEWHERE = {
 }
 """Pages that a test of their own runs."""
 
-STORED = "object-storage.md"
+STORED = "stores.md"
 PAGES = {
     path.relative_to(DOCS).as_posix(): blocks(path)
     for path in sorted(DOCS.rglob("*.md"))

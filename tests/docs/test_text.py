@@ -66,8 +66,8 @@ class TestPages:
 
 
 def test_a_star_in_the_navigation_stands_for_pages_that_nothing_else_names(root: Path) -> None:
-    nav = [{"In": ["in/*"]}, {"All": ["decisions/0007-why.md", "decisions/*", "engines/*"]}]
-    assert expanded(nav, root / "docs") == [{"In": ["in/pack.md"]}, {"All": ["decisions/0007-why.md"]}]
+    nav = [{"In": ["in/*"]}, {"All": ["decisions/0007-why.md", "decisions/*", "engines/*"]}, "*"]
+    assert expanded(nav, root / "docs") == [{"In": ["in/pack.md"]}, {"All": ["decisions/0007-why.md"]}, "more.md"]
 
 
 def test_lines_that_say_what_a_parameter_is_become_a_list_and_prose_stays() -> None:

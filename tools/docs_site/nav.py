@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The navigation: ``folder/*`` stands for the pages of the folder that no other entry names."""
+"""The navigation: ``folder/*`` stands for the pages of the folder that no other entry names, ``*`` for those of none."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def expanded(nav: list[Any], docs: Path) -> list[Any]:
-    named = {uri for uri in _uris(nav) if not uri.endswith("/*")}
+    named = {uri for uri in _uris(nav) if "*" not in uri}
     return _section(nav, docs, named)
 
 
@@ -19,15 +19,15 @@ def _section(entries: list[Any], docs: Path, named: set[str]) -> list[Any]:
         if isinstance(entry, dict):
             ((title, below),) = entry.items()
             found.append({title: _section(below, docs, named) if isinstance(below, list) else below})
-        elif entry.endswith("/*"):
-            found += [uri for uri in _pages(docs, entry.removesuffix("/*")) if uri not in named]
+        elif "*" in entry:
+            found += [uri for uri in _pages(docs, entry) if uri not in named]
         else:
             found.append(entry)
     return found
 
 
-def _pages(docs: Path, folder: str) -> list[str]:
-    return sorted(str(path.relative_to(docs)) for path in (docs / folder).glob("*.md"))
+def _pages(docs: Path, pattern: str) -> list[str]:
+    return sorted(path.relative_to(docs).as_posix() for path in docs.glob(f"{pattern}.md"))
 
 
 def _uris(entry: Any) -> Iterator[str]:
