@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The navigation: ``folder/*`` stands for the pages there that no other entry names, and ``*`` for those of no folder."""
+"""The navigation: ``folder/*`` stands for the pages there that no other entry names, ``*`` for those of no folder."""
 
 from __future__ import annotations
 
