@@ -9,15 +9,15 @@ DISTRIBUTIONS := core formats/files formats/safetensors plugins/mmap plugins/thr
 EDITABLE := -e "./core[all]" $(foreach d,$(filter-out core,$(DISTRIBUTIONS)),-e ./$(d))
 SOURCES := $(foreach d,$(DISTRIBUTIONS),$(d)/src)
 
-.PHONY: setup demo demo-s3 test lint bench bench-gguf bench-policy wheels clean
+.PHONY: setup demo demo-s3 test lint docs pictures bench bench-gguf bench-policy wheels clean
 
 setup: $(READY)
 
-$(READY): constraints.txt requirements-dev.txt $(foreach d,$(DISTRIBUTIONS),$(d)/pyproject.toml)
+$(READY): constraints.txt requirements-dev.txt requirements-docs.txt $(foreach d,$(DISTRIBUTIONS),$(d)/pyproject.toml)
 	@echo "setting up $(VENV) (the first time this installs torch)" >&2
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "python >= 3.10 is needed; set PYTHON=")'
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(EDITABLE) --requirement requirements-dev.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt $(EDITABLE) --requirement requirements-dev.txt --requirement requirements-docs.txt
 	@touch $@
 
 demo: $(READY)
@@ -34,6 +34,14 @@ lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy $(SOURCES)
+
+# The site, into build/site; a link that leads nowhere is an error. Nothing is fetched.
+docs: $(READY)
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict
+
+# What the site shows of the command in a terminal, drawn anew.
+pictures: $(READY)
+	@$(BIN)/python tools/docs_pictures.py
 
 # Side by side with peers; takes minutes and about 5 GiB below build/bench.
 bench: $(READY)

@@ -18,3 +18,5 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Machines are shared: how fast examples come says nothing about the code under test.
 settings.register_profile("shared-machine", suppress_health_check=[HealthCheck.too_slow], deadline=None)
 settings.load_profile("shared-machine")
+# For the other Pythons of tests/install/test_pythons.py: what differs there does not take a hundred examples to show.
+settings.register_profile("few-examples", settings.get_profile("shared-machine"), max_examples=10)

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import os
-import re
 import subprocess
 import sys
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from support.blocks import blocks, normalised
 
 ROOT = Path(__file__).parents[1]
 READMES = [
@@ -25,25 +25,13 @@ READMES = [
     "plugins/pt/README.md",
     "loader/README.md",
 ]
-BLOCK = re.compile(r"^```(?P<kind>\w+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
-
-
-def blocks(readme: str) -> list[tuple[str, str]]:
-    return [(m["kind"], m["text"]) for m in BLOCK.finditer((ROOT / readme).read_text())]
-
-
-def normalised(text: str) -> str:
-    """Figures, units and machines change from run to run; other words, names and order do not."""
-    elsewhere = re.sub(r"^  machine: .*$", "  machine: #", text, flags=re.MULTILINE)
-    return re.sub(r"\d+(\.\d+)?( [KMG]?i?B)?", "#", elsewhere).strip()
 
 
 def examples() -> list[tuple[str, str, str]]:
     """Each Python block that is followed by a block of output."""
     found = []
     for readme in READMES:
-        listed = blocks(readme)
-        for (kind, code), (next_kind, output) in pairwise(listed):
+        for (kind, code), (next_kind, output) in pairwise(blocks(ROOT / readme)):
             if (kind, next_kind) == ("python", "text"):
                 found.append((readme, code, output))
     return found
@@ -62,7 +50,9 @@ def test_every_readme_has_an_example() -> None:
 
 
 def test_make_demo_prints_what_is_shown() -> None:
-    console = next(text for kind, text in blocks("README.md") if kind == "console" and text.startswith("$ make demo\n"))
+    console = next(
+        text for kind, text in blocks(ROOT / "README.md") if kind == "console" and text.startswith("$ make demo\n")
+    )
     shown = console.removeprefix("$ make demo\n")
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
     done = subprocess.run(["make", "demo"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)

@@ -92,12 +92,15 @@ def wait_until(condition: Any, *, seconds: float = 60, of: str = "") -> None:
 class Terminal:
     """A command in the foreground of a pseudo terminal, as in a shell's window."""
 
-    def __init__(self, *arguments: object, path: tuple[Path, ...] = (), stdout: int | None = None) -> None:
+    def __init__(
+        self, *arguments: object, path: tuple[Path, ...] = (), stdout: int | None = None, cwd: Path | None = None
+    ) -> None:
         self.master, slave = os.openpty()
         self.output = b""
         self.process = subprocess.Popen(
             [sys.executable, "-c", _ON_TERMINAL, str(COMMAND), *map(str, arguments)],
             env=environment(*path, TERM="xterm", COLUMNS="100"),
+            cwd=cwd,
             pass_fds=(slave,),
             stdin=slave,
             stdout=stdout or slave,

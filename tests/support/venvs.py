@@ -64,7 +64,7 @@ class Venv:
         """Run ``source`` with the environment's Python and nothing of the outer environment's settings."""
         command = [str(self.python), "-W", "always", *options, "-c", _PRELUDE + dedent(source)]
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=RUN_SECONDS, env={**_clean_environ(), **environ}
+            command, capture_output=True, text=True, timeout=RUN_SECONDS, env={**clean_environ(), **environ}
         )
         return Outcome(done.returncode, done.stdout, done.stderr)
 
@@ -79,7 +79,7 @@ class Venv:
 
     def _pip(self, *arguments: str) -> None:
         # The machine's own pip settings could add an index; --isolated and no configuration file keep it offline.
-        environ = {**_clean_environ(), "PIP_CONFIG_FILE": os.devnull, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+        environ = {**clean_environ(), "PIP_CONFIG_FILE": os.devnull, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
         command = [sys.executable, "-m", "pip", "--isolated", "--python", str(self.python), "--quiet", *arguments]
         done = subprocess.run(command, capture_output=True, text=True, env=environ)
         if done.returncode:
@@ -100,6 +100,6 @@ def refused(call):
 """
 
 
-def _clean_environ() -> Mapping[str, str]:
+def clean_environ() -> Mapping[str, str]:
     dropped = ("PIP_", "PYTHON", "WEIGHT_READERS_", "VIRTUAL_ENV")
     return {name: value for name, value in os.environ.items() if not name.startswith(dropped)}

@@ -39,6 +39,7 @@ IMPORTED_LATE = {
     ("formats/files", "torch"),
     ("formats/safetensors", "torch"),
     ("loader", "huggingface_hub"),
+    ("loader", "matplotlib"),
     ("plugins/gguf", "llvmlite"),
     ("plugins/gguf", "numba"),
     ("plugins/gguf", "triton"),
@@ -132,6 +133,6 @@ def test_versions_move_in_lockstep_and_extras_pin_siblings_exactly() -> None:
 
 def test_every_module_begins_with_its_licence() -> None:
     ours = [p for d in ALLOWED for p in source_files(d)] + sorted((ROOT / "tests").rglob("*.py"))
-    ours += sorted((ROOT / "examples").rglob("*.py"))
+    ours += sorted((ROOT / "examples").rglob("*.py")) + sorted((ROOT / "tools").rglob("*.py"))
     without = [p for p in ours if not p.read_text().startswith("# SPDX-License-Identifier: Apache-2.0\n")]
     assert without == []

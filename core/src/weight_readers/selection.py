@@ -84,15 +84,22 @@ class Selection(Schema):
     def candidate(self, name: str) -> Candidate | None:
         return next((c for c in self.candidates if c.name == name), None)
 
+    @property
+    def of_other_formats(self) -> tuple[str, ...]:
+        """Where one was chosen, the readers of other formats: there is nothing to learn from them."""
+        passed_over = (c for c in self.candidates if self.chosen and c.code == "format")
+        return tuple(c.name for c in passed_over if c.name != self.requested)
+
+    def headline(self) -> str:
+        """Who was chosen, and why, in one line."""
+        return f"chosen: {self.chosen or 'none'}" + (f" ({self.reason})" if self.reason else "")
+
     def explain(self) -> str:
         """The facts, and every candidate and its reason, the chosen one first and with its settings, as lines of text.
 
-        Where one was chosen, readers of other formats share a line: there is nothing to learn from them.
+        Readers `of_other_formats` share a line.
         """
-        head = f"chosen: {self.chosen or 'none'}"
-        if self.reason:
-            head += f" ({self.reason})"
-        others = [c.name for c in self.candidates if self.chosen and c.code == "format" and c.name != self.requested]
+        others = self.of_other_formats
         facts = self.environment.facts()
         lines = [f"  machine: {', '.join(facts)}"] if facts else []
         for candidate in self.candidates:
@@ -100,7 +107,7 @@ class Selection(Schema):
                 lines.append(f"  {candidate}")
             if candidate.name == self.chosen:
                 lines += [f"    {name}={candidate.settings[name]!r}: {why}" for name, why in candidate.tuned.items()]
-        return "\n".join([head, *lines, *([f"  for other formats: {', '.join(others)}"] if others else [])])
+        return "\n".join([self.headline(), *lines, *([f"  for other formats: {', '.join(others)}"] if others else [])])
 
     __str__ = explain
 

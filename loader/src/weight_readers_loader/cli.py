@@ -16,6 +16,7 @@ import weight_readers
 from weight_readers_loader.cli_loads import bench, load
 from weight_readers_loader.commands import config as flags
 from weight_readers_loader.commands import options, output
+from weight_readers_loader.commands.plot_file import PlotFile, plot
 from weight_readers_loader.commands.what_if import WhatIf
 from weight_readers_loader.commands.what_if import what_if as what_if_option
 
@@ -86,8 +87,9 @@ def explain(reference: str, as_json: bool, into_existing: bool, what_if: tuple[s
     if as_json:
         output.as_json(found.error is None, {"reference": reference, **found.to_json()})
     else:
-        for line in found.lines(reference):
-            output.text(line)
+        from weight_readers_loader.commands import views
+
+        views.explained(found, reference)
     if found.error is not None:
         output.error(found.error)
         sys.exit(1)
@@ -98,9 +100,10 @@ def explain(reference: str, as_json: bool, into_existing: bool, what_if: tuple[s
 @options.which_files
 @options.cache_dir
 @options.reader_option
+@plot
 @options.as_json
 @output.reports_errors
-def inspect(reference: str, as_json: bool, **given: Any) -> None:
+def inspect(reference: str, as_json: bool, plot: PlotFile | None, **given: Any) -> None:
     """List the tensors of REF with dtypes, shapes and sizes. Lists what it can of a damaged one, and ends with 1."""
     options.check_ranks(given)
     from weight_readers_loader.commands import inspect as command
@@ -109,6 +112,10 @@ def inspect(reference: str, as_json: bool, **given: Any) -> None:
     reading = flags.reading_of(given, reference)
     layout = _layout(reference, given, reader_options=reading["options"], keep_problems=True)
     seen = command.inspect(layout, **reading)
+    if plot is not None:
+        from weight_readers_loader.commands import plots
+
+        plot.draw(plots.tensors(seen.tensors, f"{reference}: {views.totals(seen.tensors, len(seen.layout.files))}"))
     if as_json:
         output.as_json(seen.error is None, {"reference": reference, **seen.to_json()})
     else:

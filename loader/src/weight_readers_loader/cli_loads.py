@@ -12,6 +12,7 @@ import click
 
 from weight_readers_loader.commands import config as flags
 from weight_readers_loader.commands import options, output
+from weight_readers_loader.commands.plot_file import PlotFile, plot
 
 if TYPE_CHECKING:
     from weight_readers_loader.commands.report_file import ReportFile
@@ -106,10 +107,11 @@ def _tell(report: Report, result: object, *, as_json: bool) -> None:
 @click.option("--into-existing", is_flag=True, help="Fill tensors that exist: takes memory for the whole model.")
 @click.option("--owned", is_flag=True, help="Tensors that do not depend on the files.")
 @options.reader_option
+@plot
 @options.as_json
 @click.pass_context
 @output.reports_errors
-def bench(context: click.Context, reference: str, as_json: bool, **given: Any) -> None:
+def bench(context: click.Context, reference: str, as_json: bool, plot: PlotFile | None, **given: Any) -> None:
     """Time the installed readers on REF, in turns, beside bare parallel reads of the same bytes."""
     options.check_ranks(given)
     from weight_readers_loader.commands.supervise import supervise
@@ -125,6 +127,10 @@ def bench(context: click.Context, reference: str, as_json: bool, **given: Any) -
         say=lambda line: click.echo(line, err=True),
         **given,
     )
+    if plot is not None:
+        from weight_readers_loader.commands import plots
+
+        plot.draw(plots.bench(found))
     if as_json:
         output.as_json(True, found.to_json())
         return

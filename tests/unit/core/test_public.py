@@ -127,7 +127,8 @@ ALLOWED = {
     "importlib_metadata",
     *("zipp", "lazy_importer"),  # what importlib_metadata depends on
 }
-NOT_THERE = {"__main__", "org"}  # the standard library's copy asks for Jython's org.python.core
+# The standard library's copy asks for Jython's org.python.core, and platform of Python 3.12 for _wmi of Windows.
+NOT_THERE = {"__main__", "org", "_wmi"}
 HEAVY = ("torch", "numpy", "safetensors", "runai_model_streamer", "gguf", "transformers", "rich", "click")
 
 

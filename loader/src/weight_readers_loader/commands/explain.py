@@ -43,12 +43,18 @@ class Explained:
     error: WeightReadersError | None = None
 
     def lines(self, reference: str) -> list[str]:
+        return [*self.about(reference), self.selection.explain(), *self.remarks()]
+
+    def about(self, reference: str) -> list[str]:
+        """What was looked at."""
         files = counted(len(self.layout.files), "file")
-        lines = [f"{reference}: {self.layout.format}, {files}", self.selection.explain()]
-        if self.elsewhere is not None:
-            lines.insert(1, f"what if: {', '.join(self.elsewhere.told())}")
+        lines = [f"{reference}: {self.layout.format}, {files}"]
+        return lines + ([f"what if: {', '.join(self.elsewhere.told())}"] if self.elsewhere is not None else [])
+
+    def remarks(self) -> list[str]:
+        """What counts besides the selection."""
         scheme = "" if self.layout.scheme == "file" else f"{self.layout.scheme} "
-        lines += [f"  {scheme}{name}: {value}" for name, value in self.layout.place.items()]
+        lines = [f"  {scheme}{name}: {value}" for name, value in self.layout.place.items()]
         if self.cache is not None:
             lines.append(f"  copies of what is read go to {self.cache}")
         if self.budget is not None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file of ``--report``: its place is tried before anything is read, and it appears whole or not at all."""
+"""Files that a command writes: their place is tried before anything is read, and they appear whole or not at all."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 
-class ReportFile:
-    """Raises OSError when made, where no file can be written at ``path``; what is there stays until `write`."""
+class WholeFile:
+    """Raises OSError when made, where no file can be written at ``path``; what is there stays until `put`."""
 
     def __init__(self, path: str) -> None:
         # A link stays a link, to the new file.
@@ -21,10 +21,9 @@ class ReportFile:
             raise FileExistsError(f"{path} is there and no file")
         self._write(b"").unlink()
 
-    def write(self, data: Mapping[str, Any]) -> None:
-        """Put ``data`` there as JSON, in place of what was there. Raises OSError."""
-        document = json.dumps(data, indent=2) + "\n"
-        temporary = self._write(document.encode())
+    def put(self, content: bytes) -> None:
+        """Put ``content`` there, in place of what was there. Raises OSError."""
+        temporary = self._write(content)
         try:
             temporary.replace(self._path)
         except OSError:
@@ -43,3 +42,11 @@ class ReportFile:
             temporary.unlink(missing_ok=True)
             raise
         return temporary
+
+
+class ReportFile(WholeFile):
+    """The file of ``--report``."""
+
+    def write(self, data: Mapping[str, Any]) -> None:
+        """Put ``data`` there as JSON. Raises OSError."""
+        self.put((json.dumps(data, indent=2) + "\n").encode())

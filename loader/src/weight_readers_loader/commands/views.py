@@ -6,14 +6,17 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.table import Table
 
-from weight_readers import TensorMeta
+from weight_readers import Candidate, TensorMeta
 from weight_readers_loader.commands.output import text
 from weight_readers_loader.wording import counted, size, visible
+
+if TYPE_CHECKING:
+    from weight_readers_loader.commands.explain import Explained
 
 
 def console() -> Console:
@@ -21,15 +24,16 @@ def console() -> Console:
     return Console(highlight=False, markup=False, soft_wrap=not sys.stdout.isatty(), emoji=False)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    shown = [tuple(map(visible, row)) for row in rows]
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]], styles: Sequence[str] = ()) -> None:
+    """``styles`` are of the rows, on a terminal. A cell may have several lines."""
+    shown = [tuple("\n".join(map(visible, cell.split("\n"))) for cell in row) for row in rows]
     if not sys.stdout.isatty():
         for row in shown:
             text("  ".join(row))
         return
     drawn = Table(*columns, box=None, pad_edge=False, header_style="bold")
-    for row in shown:
-        drawn.add_row(*row)
+    for row, style in zip(shown, styles or [""] * len(shown), strict=True):
+        drawn.add_row(*row, style=style)
     console().print(drawn)
 
 
@@ -83,6 +87,48 @@ def _origin(entry: Mapping[str, Any]) -> str:
 
 def _reason(entry: Mapping[str, Any]) -> str:
     return ". ".join(filter(None, (entry["reason"], entry["fix"])))
+
+
+def explained(found: Explained, reference: str) -> None:
+    """The result of ``explain``: on a terminal the candidates are a table, the chosen one on top."""
+    if not sys.stdout.isatty():
+        for line in found.lines(reference):
+            text(line)
+        return
+    selection = found.selection
+    for line in found.about(reference):
+        text(line)
+    text(selection.headline())
+    facts = selection.environment.facts()
+    text(f"machine: {', '.join(facts)}\n" if facts else "")
+    shown = [c for c in selection.candidates if c.name not in selection.of_other_formats]
+    rows = [(c.name, _verdict(c, selection.chosen), "\n".join(_whys(c, selection.chosen)), _from(c)) for c in shown]
+    table(("reader", "", "why", "from"), rows, styles=[_style(c, selection.chosen) for c in shown])
+    others = selection.of_other_formats
+    for line in [f"\nfor other formats: {', '.join(others)}"] if others else []:
+        text(line)
+    for line in found.remarks():
+        text(line.strip())
+
+
+def _verdict(candidate: Candidate, chosen: str | None) -> str:
+    if candidate.name == chosen:
+        return "chosen"
+    return "fits" if candidate.accepted else f"no [{candidate.code}]"
+
+
+def _whys(candidate: Candidate, chosen: str | None) -> list[str]:
+    tuned = candidate.tuned.items() if candidate.name == chosen else ()
+    settings = [f"{name}={candidate.settings[name]!r}: {why}" for name, why in tuned]
+    return [*candidate.reason.split("; "), *filter(None, [candidate.fix]), *settings]
+
+
+def _from(candidate: Candidate) -> str:
+    return " ".join(filter(None, (candidate.distribution, candidate.version)))
+
+
+def _style(candidate: Candidate, chosen: str | None) -> str:
+    return "green" if candidate.name == chosen else "" if candidate.accepted else "dim"
 
 
 def tensors(metas: Sequence[TensorMeta]) -> None:
