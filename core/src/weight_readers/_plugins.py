@@ -36,6 +36,7 @@ from weight_readers.errors import (
     ReaderUnavailableError,
     WeightReadersError,
 )
+from weight_readers.format_table import Claim
 from weight_readers.policy import Rejected
 from weight_readers.reader import ReadsInto, WeightReader
 
@@ -76,6 +77,10 @@ class Plugin:
     info: ReaderInfo
     hooks: Any
     quant_methods: tuple[QuantMethodInfo, ...] = ()
+
+    def claims(self) -> list[Claim]:
+        """The formats that it declares."""
+        return [Claim(format=f, reader=self.info.name, origin=self.source.origin) for f in self.info.file_formats]
 
     def missing_backend(self, has_module: Callable[[str], bool]) -> Rejected | None:
         """A rejection naming the first backend module that is not installed."""
