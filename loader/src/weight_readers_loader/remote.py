@@ -63,7 +63,7 @@ class RemoteHeaders:
         paths = [os.fspath(path) for path in files]
         if not file_format(self._format).header_first:
             raise UnreadableFileError(
-                f"files of format {self._format} are described behind their start, which is not read from afar",
+                f"files of format {self._format} are not described at their start, and the rest is not read from afar",
                 path=paths[0],
                 fix="Download it (weight-readers verify REF does), or load it.",
             )

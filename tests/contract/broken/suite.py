@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,13 @@ def _little_to_collect() -> None:
     gc.freeze()
 
 
+@cache
+def _alone(rule: str) -> Registry:
+    """The one reader: the policy would look at seventy others each time."""
+    plugin = hooks.Hooks(rule, readers.READERS[rule][0])
+    return Registry(plugins={rule: plugin}, distributions=(), environ={})
+
+
 class Small(ReaderContractTests):
     """As little of everything as shows the fault."""
 
@@ -67,11 +75,8 @@ class Small(ReaderContractTests):
 
     @classmethod
     def make(cls, options: Mapping[str, Any] | None = None) -> WeightReader:
-        """Out of itself alone: the policy would look at seventy others each time."""
-        rule = cls.reader_name
-        plugin = hooks.Hooks(rule, readers.READERS[rule][0])
-        registry = Registry(plugins={rule: plugin}, distributions=(), environ={})
-        return registry.select(Request(format=cls.format(), options=dict(options or {})), requested=rule, strict=True)
+        request = Request(format=cls.format(), options=dict(options or {}))
+        return _alone(cls.reader_name).select(request, requested=cls.reader_name, strict=True)
 
     @pytest.fixture(autouse=True)
     def _concerned(self, request: pytest.FixtureRequest) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import io
 import json
-import sys
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -45,8 +44,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
     monkeypatch.syspath_prepend(str(site.folder))
     yield site
     monkeypatch.undo()
-    for name in [name for name in sys.modules if name.endswith("_plugin") or name.startswith("npz_reader")]:
-        del sys.modules[name]
+    site.forget_modules()
     weight_readers.refresh()
 
 
