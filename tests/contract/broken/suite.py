@@ -34,6 +34,10 @@ COSTLY = {
     "test_direct_reads_leave_the_page_cache_alone",
     "test_one_reader_serves_several_passes_at_once",
     "test_threads_read_for_it_only_where_that_is_declared",
+    "test_slices_agree_with_indexing_in_torch_or_are_refused",
+    "test_what_a_write_does_is_declared",
+    "test_a_spawned_process_reads",
+    "test_a_forked_child_reads_and_keeps_what_its_parent_read",
 }
 """They take longer than all others together: only for the readers that break a rule of the same theme."""
 
@@ -49,7 +53,7 @@ def _theme(rule: str) -> type:
     return next(base for base in ReaderContractTests.__mro__ if rule in vars(base))
 
 
-@pytest.fixture(scope="session", autouse=True)
+@pytest.fixture(scope="class", autouse=True)
 def _little_to_collect() -> None:
     """Tests collect garbage; without this each collection looks at all that torch has made, and at every test."""
     gc.freeze()
