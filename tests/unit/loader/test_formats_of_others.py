@@ -153,6 +153,7 @@ class TestInstalled:
         loaded = run("load", folder / "m.npz", "--json")
         assert loaded.exit_code == 0, loaded.output
         assert json.loads(loaded.stdout)["report"]["selection"]["request"]["bytes_wanted"] == 24
+        assert run("verify", folder / "m.npz").exit_code == 0
         assert "npz" in run("list").output
 
     def test_a_reader_that_cannot_run_here_is_named_with_what_it_needs(self, site: Site, folder: Path) -> None:
