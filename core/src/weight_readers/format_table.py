@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from weight_readers.errors import FormatConflictError
+from weight_readers.errors import ConfigError, FormatConflictError
 from weight_readers.formats import KNOWN_FORMATS, FileFormat
 
 _OR = " or "  # no name of a format has a space
@@ -78,9 +78,16 @@ class FormatTable:
         return one_of(self.by_suffix(file_name), asked)
 
     def require(self, name: str) -> FileFormat:
-        """The format called ``name``. Raises FormatConflictError where ``name`` is two, or is declared in two ways."""
-        if name not in self._claims:
-            raise self._of_suffix(name.split(_OR))
+        """The format called ``name``.
+
+        Raises FormatConflictError where ``name`` is two, or is declared in two ways; ConfigError where nobody has it.
+        """
+        names = name.split(_OR)
+        if unknown := [each for each in names if each not in self._claims]:
+            what = f"no installed reader declares the format {unknown[0]!r}; there are {list(self._claims)}"
+            raise ConfigError(what, fix="Install its reader, and `weight-readers list` shows it")
+        if len(names) > 1:
+            raise self._of_suffix(names)
         claims = self._claims[name]
         if len(claims) > 1:
             raise FormatConflictError(

@@ -4,12 +4,16 @@
 from __future__ import annotations
 
 import json
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from support.plugins import Plugin, registry
+from support.plugins import PLUGIN, Plugin, Site, registry
 
+import weight_readers
 from weight_readers import (
+    ConfigError,
     FileFormat,
     FormatConflictError,
     FormatTable,
@@ -34,6 +38,13 @@ def acme(**fields: Any) -> FileFormat:
 
 def plugin(name: str, *formats: FileFormat) -> Plugin:
     return Plugin(name, formats={each.name for each in formats}, file_formats=formats)
+
+
+@pytest.fixture
+def _fresh_default(site: Site) -> Iterator[None]:
+    yield
+    site.forget_modules()
+    weight_readers.refresh()
 
 
 class TestADeclaration:
@@ -147,6 +158,11 @@ class TestAConflict:
         said = [str(FormatTable(claims).conflicts()[0]) for claims in ([one, other], [other, one])]
         assert said[0] == said[1]
 
+    def test_does_not_hide_that_a_format_is_not_known_at_all(self) -> None:
+        for name in ("acme", "pt or acme", ""):
+            with pytest.raises(ConfigError, match="no installed reader declares the format"):
+                table(NPZ).require(name)
+
     def test_is_listed_before_anybody_meets_it(self) -> None:
         said = [str(error) for error in table(NPZ, acme(suffixes=[".npz"])).conflicts()]
         assert len(said) == 1
@@ -166,6 +182,17 @@ class TestARegistry:
     def test_does_not_know_the_formats_of_a_disabled_plugin(self) -> None:
         found = registry(plugin("one", acme()), environ={"WEIGHT_READERS_DISABLE": "one"}).file_formats()
         assert "acme" not in found.names
+
+    @pytest.mark.usefixtures("_fresh_default")
+    def test_asked_by_a_plugin_that_is_being_imported_answers_without_it_and_with_it_afterwards(
+        self, site: Site
+    ) -> None:
+        declared = "formats={'acme'}, file_formats=[weight_readers.FileFormat(name='acme', suffixes=['.acme'])]"
+        source = PLUGIN.format(name="acme").replace('formats={"safetensors"}', declared)
+        site.plugin("acme", "import weight_readers\nSEEN = weight_readers.file_formats().names\n" + source)
+        weight_readers.refresh()
+        assert "acme" in weight_readers.file_formats().names
+        assert "acme" not in sys.modules["acme_plugin"].SEEN
 
     def test_answers_out_of_one_table_until_it_is_refreshed(self) -> None:
         mine = registry(plugin("one", acme()))

@@ -254,6 +254,15 @@ class TestInDispute:
             resolve(folder)
         assert resolve(folder, use_format="two").format == "two"
 
+    def test_a_format_that_is_declared_in_two_ways_is_refused_by_name(self, site: Site, folder: Path) -> None:
+        for name in ("one", "two"):
+            declare(site, name, f"FileFormat(name='acme', suffixes=['.{name}'])")
+        (folder / "m.one").write_bytes(b"content")
+        for arguments in (["--format", "acme"], []):
+            done = run("load", folder, *arguments)
+            assert done.exit_code == (2 if arguments else 1)
+            assert "the format 'acme' is declared in 2 ways" in done.stderr
+
     def test_it_is_listed(self, site: Site) -> None:
         declare(site, "acme", self.BIN)
         assert "conflict: the suffix .bin belongs to 2 formats: pt (reader 'pt', weight-readers) and acme" in (

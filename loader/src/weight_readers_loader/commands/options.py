@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weight_readers import ConfigError
+from weight_readers import ConfigError, FormatConflictError
 from weight_readers_loader.commands.config import CACHE_DIR, FLAGS, MANIFEST, READER_OPTION
 from weight_readers_loader.commands.report_file import ReportFile
 
@@ -43,7 +43,7 @@ def _known_format(context: click.Context, parameter: click.Parameter, value: str
 
     try:
         check_format(value)
-    except ConfigError as error:
+    except (ConfigError, FormatConflictError) as error:
         raise click.BadParameter(str(error), context, parameter) from error
     return value
 

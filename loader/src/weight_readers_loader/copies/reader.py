@@ -57,7 +57,7 @@ class CopiesReader:
         self._headers: dict[str, int] = {}
 
     def read_meta(self, files: Files) -> CheckpointMeta:
-        """Headers only: of a format that begins with them the first MiB of each file, and more where it is longer."""
+        """Headers only: of a format that begins with them, the first MiB of each file, and more where it is longer."""
         paths = [os.fspath(file) for file in files]
         headers = {path: [(0, self._header_bytes(path))] for path in paths}
         with self._holding(headers) as (local, names), names.restored():
