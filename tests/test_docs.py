@@ -9,7 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from weight_readers import ReadsInto, WeightReader
+from weight_readers import FileFormat, ReadsInto, Signature, TensorMeta, WeightReader
+from weight_readers_testkit import ReaderContractTests
 from weight_readers_testkit.subject import Subject
 
 PAGE = (Path(__file__).parents[1] / "docs" / "writing-a-reader.md").read_text()
@@ -24,6 +25,46 @@ def test_the_python_of_the_page_runs_and_prints_what_is_shown(tmp_path: Path) ->
     done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "".join(blocks("text")) == done.stdout
+
+
+PARTS = """
+from weight_readers import TensorMeta, TensorSlice
+
+data = bytes(range(5)) + torch.arange(60, dtype=torch.int16).numpy().tobytes()
+tensor = TensorMeta(
+    name="t", dtype="int16", source_dtype="h", shape=(3, 4, 5), stored_shape=(3, 4, 5), nbytes=120, file="f", offset=5
+)
+right = torch.arange(60, dtype=torch.int16).view(3, 4, 5)
+for dim in range(-3, 3):
+    for start, stop in [(None, None), (1, 2), (1, None), (0, 2), (2, 2), (-1, None)]:
+        wanted = part(tensor, TensorSlice(dim=dim, start=start, stop=stop))
+        found = b"".join(data[begin : begin + length] for begin, length in wanted.ranges)
+        index = [slice(None)] * 3
+        index[dim] = slice(start, stop)
+        expected = right[tuple(index)]
+        assert found == expected.numpy().tobytes(), (dim, start, stop)
+        assert (wanted.shape, wanted.nbytes) == (tuple(expected.shape), expected.nbytes), (dim, start, stop)
+        assert wanted.strides in (None, expected.stride())
+"""
+
+
+def test_the_ranges_of_a_part_on_the_page_are_those_of_indexing_in_torch(tmp_path: Path) -> None:
+    source = "\n".join([*blocks("python"), PARTS])
+    done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_field_of_a_declared_format_is_on_the_page() -> None:
+    fields = [
+        *inspect.get_annotations(FileFormat),
+        *inspect.get_annotations(Signature),
+        *inspect.get_annotations(TensorMeta),
+    ]
+    assert [name for name in fields if not re.search(rf"`{name}`|\b{name}=", PAGE)] == []
+
+
+def test_every_fault_of_the_kit_is_on_the_page() -> None:
+    assert [name for name in ReaderContractTests().corpus() if f"`{name}`" not in PAGE] == []
 
 
 def test_the_signatures_of_the_page_are_those_of_the_protocols() -> None:

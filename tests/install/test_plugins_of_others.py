@@ -72,6 +72,29 @@ def test_the_example_is_discovered_explained_selected_and_loaded_and_passes_the_
     assert "failed" not in passed(npz, EXAMPLE / "tests")
 
 
+def command(venv: Venv, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    """What ``weight-readers`` of that environment says."""
+    line = [str(venv.folder / "bin" / "weight-readers"), *map(str, arguments)]
+    return subprocess.run(line, capture_output=True, text=True, timeout=300)
+
+
+def test_the_command_line_takes_a_format_as_long_as_its_reader_is_there(bare: Venv, tmp_path: Path) -> None:
+    path = tmp_path / "m.npz"
+    np.savez(path, w=np.arange(4, dtype="f4"))
+    bare.install(wheel_of(EXAMPLE, tmp_path))
+    try:
+        done = {name: command(bare, name, path) for name in ("load", "explain", "inspect")}
+    finally:
+        bare.uninstall("npz-reader")
+    assert [each.returncode for each in done.values()] == [0, 0, 0], done
+    assert "chosen: npz (the only reader that fits)" in done["explain"].stdout
+    assert "w  float32  [4]  16 B" in done["inspect"].stdout
+    gone = command(bare, "load", path)
+    assert gone.returncode == 1
+    assert "not a weight file" in gone.stderr
+    assert "install the reader of its format" in gone.stderr
+
+
 def test_uninstalling_the_example_leaves_nothing(bare: Venv, tmp_path: Path) -> None:
     before = sorted(path.name for path in bare.site_packages.iterdir())
     bare.install(wheel_of(EXAMPLE, tmp_path))

@@ -3,29 +3,37 @@
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import mmap
 import os
 import resource
 import subprocess
 import sys
-import threading
 import time
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
-import pytest
+from weight_readers_testkit.counters import PAGE, cached_bytes, cached_pages, evict, nothing_left_open
 
-_libc = ctypes.CDLL(None, use_errno=True)
-_libc.mmap.restype = ctypes.c_void_p
-_libc.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_int64)
-_libc.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
-_libc.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
+__all__ = [
+    "PAGE",
+    "TESTS",
+    "cached_bytes",
+    "cached_pages",
+    "check_cached",
+    "check_cached_bytes",
+    "descriptors",
+    "evict",
+    "mapped_bytes",
+    "mappings",
+    "memory",
+    "new_memory",
+    "nothing_left_open",
+    "output_of",
+    "pages_spanned",
+    "run_child",
+    "smaps",
+]
 
-PAGE = mmap.PAGESIZE
 TESTS = Path(__file__).parents[1]
 
 
@@ -34,26 +42,6 @@ def new_memory(nbytes: int) -> mmap.mmap:
     memory = mmap.mmap(-1, nbytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     memory.write(bytes(nbytes))
     return memory
-
-
-def cached_pages(path: Path) -> list[bool]:
-    """For each page of the file, whether the page cache holds it (mincore(2) of a mapping that nobody touches)."""
-    size = path.stat().st_size
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        address = _libc.mmap(None, size, mmap.PROT_READ, mmap.MAP_SHARED, descriptor, 0)
-    finally:
-        os.close(descriptor)
-    answer = ctypes.create_string_buffer(-(-size // PAGE))
-    try:
-        assert _libc.mincore(address, size, answer) == 0, os.strerror(ctypes.get_errno())
-    finally:
-        _libc.munmap(address, size)
-    return [bool(byte & 1) for byte in answer.raw[: -(-size // PAGE)]]
-
-
-def cached_bytes(path: Path) -> int:
-    return sum(cached_pages(path)) * PAGE
 
 
 def check_cached(path: Path, expected: set[int]) -> None:
@@ -75,21 +63,6 @@ def check_cached_bytes(path: Path, expected: int) -> None:
         time.sleep(0.01)
     time.sleep(0.2)
     assert expected * 9 // 10 <= cached_bytes(path) <= expected
-
-
-def evict(path: Path) -> None:
-    """Drop the file from the page cache; the test is skipped where the file system cannot (a tmpfs)."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-        for _ in range(100):
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            if not cached_bytes(path):
-                return
-            time.sleep(0.01)  # A page that is being read cannot be dropped.
-    finally:
-        os.close(descriptor)
-    pytest.skip("this file system keeps its pages; set --basetemp to a disk")
 
 
 def pages_spanned(begin: int, end: int) -> set[int]:
@@ -140,22 +113,6 @@ def descriptors() -> dict[str, str]:
         except FileNotFoundError:
             continue  # the one of this listing
     return found
-
-
-@contextmanager
-def nothing_left_open() -> Iterator[None]:
-    """Fail where the block leaves descriptors or threads behind that were not there before."""
-    files, threads = Counter(descriptors().values()), set(threading.enumerate())
-    yield
-    left = _new_since(files, threads)
-    if left:
-        gc.collect()  # A cycle of an exception and its frames is not a leak.
-        left = _new_since(files, threads)
-    assert left == []
-
-
-def _new_since(files: Counter[str], threads: set[threading.Thread]) -> list[object]:
-    return [*(Counter(descriptors().values()) - files), *(set(threading.enumerate()) - threads)]
 
 
 def run_child(

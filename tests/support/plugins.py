@@ -15,6 +15,7 @@ from weight_readers import (
     Alignment,
     Environment,
     Feature,
+    FileFormat,
     Lifetime,
     Order,
     ReaderInfo,
@@ -22,6 +23,7 @@ from weight_readers import (
     Registry,
     Request,
     Requirement,
+    Signature,
     Writes,
     hookimpl,
 )
@@ -155,6 +157,13 @@ _WORDS = st.frozensets(st.sampled_from(["safetensors", "gguf", "file", "s3", "cp
 _OPTIONS = st.dictionaries(st.sampled_from(["copy", "readonly", "prefetch"]), st.booleans(), max_size=2)
 _FEATURES = st.frozensets(st.sampled_from(Feature))
 _FORMATS = st.sampled_from(["safetensors", "gguf"])
+_FILE_FORMATS = st.builds(
+    FileFormat,
+    name=st.just("acme"),
+    suffixes=st.lists(st.sampled_from([".acme", ".ac_2"]), min_size=1),
+    signatures=st.lists(st.builds(Signature, data=st.binary(min_size=4, max_size=8), offset=st.integers(0, 504))),
+    header_first=st.booleans(),
+)
 
 
 def reader_infos(names: st.SearchStrategy[str] = READER_NAMES) -> st.SearchStrategy[ReaderInfo]:
@@ -162,7 +171,8 @@ def reader_infos(names: st.SearchStrategy[str] = READER_NAMES) -> st.SearchStrat
         ReaderInfo,
         name=names,
         summary=st.text(max_size=5),
-        formats=st.frozensets(_FORMATS, min_size=1),
+        formats=st.frozensets(_FORMATS, min_size=1).map(lambda found: found | {"acme"}),
+        file_formats=st.lists(_FILE_FORMATS, max_size=1),
         schemes=_WORDS,
         devices=_WORDS,
         dtypes=_WORDS,

@@ -47,6 +47,7 @@ from weight_readers.errors import (
     EmptyWeightsError,
     FileChangedError,
     ForeignContentError,
+    FormatConflictError,
     HeaderError,
     LfsPointerError,
     MissingShardError,
@@ -76,6 +77,8 @@ from weight_readers.errors import (
     UnsupportedDtypeError,
     WeightReadersError,
 )
+from weight_readers.format_table import FormatTable
+from weight_readers.formats import FileFormat, Signature
 from weight_readers.hookspecs import hookimpl
 from weight_readers.policy import Accepted, Rejected
 from weight_readers.reader import (
@@ -122,9 +125,12 @@ __all__ = [
     "Feature",
     "FetchesRanges",
     "FileChangedError",
+    "FileFormat",
     "FileMeta",
     "FileVersion",
     "ForeignContentError",
+    "FormatConflictError",
+    "FormatTable",
     "HeaderError",
     "LfsPointerError",
     "Lifetime",
@@ -153,6 +159,7 @@ __all__ = [
     "Requirement",
     "Selection",
     "ShapeError",
+    "Signature",
     "StoredDigest",
     "StoredFile",
     "TargetMismatchError",
@@ -176,6 +183,7 @@ __all__ = [
     "default_registry",
     "describe_reader",
     "explain_selection",
+    "file_formats",
     "hookimpl",
     "refresh",
     "registry_report",
@@ -202,6 +210,11 @@ def describe_reader(name: str) -> ReaderInfo:
     not installed or its plugin is broken.
     """
     return default_registry().describe_reader(name)
+
+
+def file_formats() -> FormatTable:
+    """How files are told by name and first bytes: the formats of this project, and those of installed plugins."""
+    return default_registry().file_formats()
 
 
 def select_weight_reader(

@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from urllib.parse import unquote, urlsplit
 
 import importlib_metadata
 
@@ -77,6 +79,17 @@ def installed_version(distribution: str) -> str | None:
         return importlib_metadata.version(distribution)
     except importlib_metadata.PackageNotFoundError:
         return None
+
+
+def installed_from(distribution: str) -> str | None:
+    """The folder that pip installed it from, editable or not; None for a release (PEP 610)."""
+    try:
+        text = importlib_metadata.distribution(distribution).read_text("direct_url.json")
+        url = str(json.loads(text or "{}").get("url"))
+    except (importlib_metadata.PackageNotFoundError, ValueError, AttributeError):  # not there, or not in its form
+        return None
+    is_folder = url.startswith("file:") and not url.endswith((".whl", ".tar.gz"))
+    return unquote(urlsplit(url).path) if is_folder else None
 
 
 def install_command(extra: str) -> str:

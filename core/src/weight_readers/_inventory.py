@@ -23,6 +23,7 @@ from weight_readers.errors import (
     ReaderUnavailableError,
     UnknownReaderError,
 )
+from weight_readers.format_table import FormatTable
 from weight_readers.policy import Rejected, Verdict, decide
 from weight_readers.selection import Standing
 
@@ -37,6 +38,7 @@ class Inventory:
         for name, plugin in explicit.items():
             self._sources.setdefault(name, []).append(Source(name=name, load=lambda plugin=plugin: plugin))  # type: ignore[misc]
         self._plugins: dict[str, Plugin | Broken] = {}
+        self._formats: FormatTable | None = None
         self._modules: dict[str, bool] = {}
         self._lock = threading.Lock()
         self._loading = threading.local()
@@ -130,6 +132,19 @@ class Inventory:
             code=rejected.code,
             fix=rejected.fix,
         )
+
+    # --- formats ------------------------------------------------------------------------------------------
+
+    def file_formats(self) -> FormatTable:
+        """What all plugins that can be loaded declare, disabled ones excepted."""
+        if self._formats is not None:
+            return self._formats
+        names = [name for name in self.names() if len(self.sources(name)) == 1 and not self.is_disabled(name)]
+        loaded = [self.plugin(name) for name in names]
+        table = FormatTable(claim for each in loaded if isinstance(each, Plugin) for claim in each.claims())
+        if None not in loaded:  # a plugin that is being imported right now is asked again
+            self._formats = table
+        return table
 
     # --- judgement ----------------------------------------------------------------------------------------
 

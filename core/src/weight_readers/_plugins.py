@@ -17,7 +17,7 @@ from typing import Any
 
 import pluggy
 
-from weight_readers import hookspecs
+from weight_readers import _catalogue, hookspecs
 from weight_readers._entry_points import Source
 from weight_readers._text import NOT_CONTAINED, kind_of, rendered, said, shown
 from weight_readers.capabilities import (
@@ -36,6 +36,7 @@ from weight_readers.errors import (
     ReaderUnavailableError,
     WeightReadersError,
 )
+from weight_readers.format_table import Claim
 from weight_readers.policy import Rejected
 from weight_readers.reader import ReadsInto, WeightReader
 
@@ -76,6 +77,10 @@ class Plugin:
     info: ReaderInfo
     hooks: Any
     quant_methods: tuple[QuantMethodInfo, ...] = ()
+
+    def claims(self) -> list[Claim]:
+        """The formats that it declares."""
+        return [Claim(format=f, reader=self.info.name, origin=self.source.origin) for f in self.info.file_formats]
 
     def missing_backend(self, has_module: Callable[[str], bool]) -> Rejected | None:
         """A rejection naming the first backend module that is not installed."""
@@ -129,8 +134,7 @@ def failure(
     """An error about one plugin, naming its distribution, and the command that mends most of its kind."""
     owner = f" of {source.origin}" if source.distribution else ""
     if fix is None and source.distribution is not None:
-        reinstall = "--force-reinstall" if issubclass(kind, PluginLoadError) else "--upgrade"
-        fix = f"Mend or remove it: pip install {reinstall} {source.distribution}"
+        fix = _mend(kind, source.distribution)
     return kind(
         f"reader {source.name!r}{owner} is broken: {what}",
         name=source.name,
@@ -139,6 +143,14 @@ def failure(
         code="broken",
         distribution=source.distribution,
     )
+
+
+def _mend(kind: type[ReaderUnavailableError], distribution: str) -> str:
+    """The command for a user of the plugin; its author, who has it installed from a folder, mends the folder."""
+    if (folder := _catalogue.installed_from(distribution)) is not None:
+        return f"Mend it in {folder}, from which it was installed, or remove it: pip uninstall {distribution}"
+    reinstall = "--force-reinstall" if issubclass(kind, PluginLoadError) else "--upgrade"
+    return f"Mend or remove it: pip install {reinstall} {distribution}"
 
 
 @contextmanager

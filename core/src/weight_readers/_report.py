@@ -29,6 +29,8 @@ def report(inventory: Inventory, environment: Environment) -> dict[str, Any]:
         "python": platform.python_version(),
         "available": [s.name for s in standings if s.name not in unusable],
         "readers": {p.source.name: p.info.to_json() | _origin(p.source) for p in plugins if isinstance(p, Plugin)},
+        "formats": inventory.file_formats().to_json(),
+        "format_conflicts": [str(error) for error in inventory.file_formats().conflicts()],
         "broken": {p.source.name: _cause(p) | _origin(p.source) for p in plugins if isinstance(p, Broken)},
         "unusable": {name: v.to_json() for name, v in unusable.items() if v.code not in _LISTED_ELSEWHERE},
         "disabled": {name: _origin(inventory.sources(name)[0]) for name in unusable if inventory.is_disabled(name)},

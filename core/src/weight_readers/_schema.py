@@ -118,6 +118,16 @@ def schemas(kind: type[S]) -> Coercion:
     return lambda name, value: tuple(one(name, item) for item in _items(name, value))
 
 
+def binary(name: str, value: Any) -> bytes:
+    """Bytes, or the hexadecimal text that stands for them in JSON."""
+    if isinstance(value, (bytes, bytearray)):
+        return bytes(value)
+    try:
+        return bytes.fromhex(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be bytes, or hexadecimal text, not {value!r}") from None
+
+
 def flag(name: str, value: Any) -> bool:
     if not isinstance(value, bool):
         raise TypeError(f"{name} must be True or False, not {value!r}")

@@ -15,10 +15,12 @@ from typing import Any
 
 from weight_readers import _schema
 from weight_readers._schema import Schema, optional
+from weight_readers.formats import KNOWN_FORMATS, FileFormat
 
 API_VERSION = 1
 """Version of the schema and the hooks. A plugin with a higher number is refused with `PluginVersionError`."""
 
+_LEAST_SIGNATURE = 4
 _READER_NAME = re.compile(r"[a-z0-9_]+")
 
 
@@ -123,6 +125,7 @@ class ReaderInfo(Schema):
     ``name`` equals the entry-point name. ``dtypes`` are torch dtype names without the prefix (``bfloat16``);
     an empty set means every dtype of the formats. ``devices`` are the device types the reader places tensors
     on directly; any other is reached by a copy. ``options`` are the keyword arguments of its constructor.
+    ``file_formats`` say how files of those of its ``formats`` are recognised that are no formats of this project.
     ``tunable`` are those that policy may set where the caller does not, in the meaning of `TUNABLE`.
     ``engine_keys`` are the keys of `Request.engine` that its veto reads. ``more_schemes`` are those that it would
     read with another package, each with the command that installs that.
@@ -132,6 +135,7 @@ class ReaderInfo(Schema):
     api_version: int = _checked(_schema.whole(1), default=API_VERSION)
     summary: str = _checked(_schema.text, default="")
     formats: frozenset[str] = _checked(_schema.names)
+    file_formats: tuple[FileFormat, ...] = _checked(_schema.schemas(FileFormat), default=())
     schemes: frozenset[str] = _checked(_schema.names, default=frozenset({"file"}))
     more_schemes: Mapping[str, str] = _checked(_schema.mapping, default_factory=dict, hash=False)
     devices: frozenset[str] = _checked(_schema.names, default=frozenset({"cpu"}))
@@ -153,6 +157,20 @@ class ReaderInfo(Schema):
             raise ValueError(f"ReaderInfo.tunable has {strange}: policy sets {sorted(TUNABLE)}")
         if lacking := sorted(self.tunable - self.options):
             raise ValueError(f"ReaderInfo.tunable has {lacking}, which ReaderInfo.options lacks")
+        self._check_file_formats()
+
+    def _check_file_formats(self) -> None:
+        names = [each.name for each in self.file_formats]
+        if len(set(names)) < len(names):
+            raise ValueError(f"ReaderInfo.file_formats has a format twice: {names}")
+        if lacking := sorted(set(names) - self.formats):
+            raise ValueError(f"ReaderInfo.file_formats has {lacking}, which ReaderInfo.formats lacks")
+        if ours := sorted(set(names).intersection(each.name for each in KNOWN_FORMATS)):
+            raise ValueError(f"ReaderInfo.file_formats has {ours}, which core declares: ReaderInfo.formats is enough")
+        for each in self.file_formats:
+            if any(len(signature) < _LEAST_SIGNATURE for signature in each.signatures):
+                what = f"a signature of fewer than {_LEAST_SIGNATURE} bytes"
+                raise ValueError(f"FileFormat {each.name!r} has {what}, which files of other formats would have too")
 
     @property
     def supports_key_filter(self) -> bool:

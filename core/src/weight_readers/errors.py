@@ -5,6 +5,7 @@ WeightReadersError
 ├── UnknownReaderError (ValueError)            no reader and no plugin of ours has that name
 ├── ConfigError (ValueError)                   an option that nobody has, or that cannot have this value
 ├── DuplicateReaderError (LookupError)         two distributions claim one name
+├── FormatConflictError (LookupError)          two plugins declare one format, or one suffix, differently
 ├── NoSuitableReaderError (LookupError)        none of the installed readers fits the request
 │   └── BudgetInfeasibleError (MemoryError)    those that would read it take more host memory than there is
 ├── NoSuitableQuantMethodError (LookupError)   no quant method for that weight type and device
@@ -112,6 +113,7 @@ __all__ = [
     "EmptyWeightsError",
     "FileChangedError",
     "ForeignContentError",
+    "FormatConflictError",
     "HeaderError",
     "LfsPointerError",
     "MissingShardError",
@@ -178,6 +180,14 @@ class DuplicateReaderError(WeightReadersError, LookupError):
         )
         self.name = name
         self.distributions = tuple(distributions)
+
+
+class FormatConflictError(WeightReadersError, LookupError):
+    """Two formats claim what a file is told by, or one format is declared in two ways; ``claims`` says by whom."""
+
+    def __init__(self, what: str, *, claims: Iterable[str], fix: str | None = None) -> None:
+        super().__init__(what, fix=fix)
+        self.claims = tuple(claims)
 
 
 class ReaderUnavailableError(WeightReadersError, ImportError):

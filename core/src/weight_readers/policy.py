@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from weight_readers import _schema
+from weight_readers._catalogue import KNOWN_READERS
 from weight_readers._needs import host_need, must_copy, to_device
 from weight_readers._preferences import applying
 from weight_readers._schema import Schema
@@ -79,6 +80,7 @@ class Precedence(NamedTuple):
     auto: tuple[bool, ...]
     for_more_places: bool
     fallback: bool
+    of_others: bool
     name: str
 
 
@@ -102,6 +104,7 @@ def precedence(
         auto=tuple(info is None or not p.likes(info, request) for p in applying(request, environment)),
         for_more_places=info is None or bool(_places(info) - (request.schemes or _HERE)),
         fallback=info is None or info.fallback,
+        of_others=name not in KNOWN_READERS,
         name=name,
     )
 
@@ -143,7 +146,8 @@ _WHY = {
     "environment": "preferred by WEIGHT_READERS_PREFER",
     "for_more_places": "made for such places, the others for more",
     "fallback": "the others are fallbacks",
-    "name": "first by name among equals",
+    "of_others": "a reader of this project before equals of others",
+    "name": "first by name among equals: WEIGHT_READERS_PREFER says otherwise",
 }
 
 

@@ -21,6 +21,7 @@ from weight_readers._inventory import Inventory
 from weight_readers._settings import Settings
 from weight_readers.capabilities import QuantMethodInfo, ReaderInfo, Request
 from weight_readers.environment import Environment
+from weight_readers.format_table import FormatTable
 from weight_readers.reader import WeightReader
 from weight_readers.selection import Selection
 
@@ -66,6 +67,10 @@ class Registry:
         inventory = self._current()
         inventory.check_known(name)
         return inventory.usable(name).info
+
+    def file_formats(self) -> FormatTable:
+        """How files are told by name and first bytes; see `weight_readers.file_formats`."""
+        return self._current().file_formats()
 
     def explain(
         self,

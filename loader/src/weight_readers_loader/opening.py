@@ -60,7 +60,8 @@ def open_checkpoint(
     reader: ask for a reader by name; otherwise core's policy picks one for each operation.
     subfolder: the component of a model that has several in folders of their own, as diffusers saves pipelines.
     variant: ``fp16`` of ``model.fp16.safetensors``. Asked for and not there is an error.
-    use_format: ``safetensors``, ``gguf`` or ``pt``, never swapped for another.
+    use_format: ``safetensors``, ``gguf``, ``pt``, or a format that an installed reader declares; never swapped for
+        another.
     rank, world_size: which part of a checkpoint that was saved split per rank.
     strict: no fallback to another reader, and no tensor that the index does not name; by default what
         WEIGHT_READERS_STRICT says.

@@ -17,12 +17,10 @@ from pathlib import Path
 from weight_readers import CheckpointError, CheckpointMeta, FileMeta, TensorMeta, UnreadableFileError
 from weight_readers_loader.headers import ReadsHeaders
 from weight_readers_loader.resolve import Layout
+from weight_readers_loader.resolve.formats import file_format
 from weight_readers_loader.resolve.layouts import Remote
 
-__all__ = ["HEADER_FIRST", "RemoteHeaders", "headers_of"]
-
-HEADER_FIRST = frozenset({"safetensors", "gguf"})
-"""Formats whose files begin with all that describes them."""
+__all__ = ["RemoteHeaders", "headers_of"]
 
 _FIRST_BYTES = 64 << 10
 _GROWTH = 4
@@ -63,9 +61,9 @@ class RemoteHeaders:
     def read_meta(self, files: Sequence[str | os.PathLike[str]]) -> CheckpointMeta:
         """Raises what ``reader`` raises, and UnreadableFileError for a format whose header is not at the start."""
         paths = [os.fspath(path) for path in files]
-        if self._format not in HEADER_FIRST:
+        if not file_format(self._format).header_first:
             raise UnreadableFileError(
-                f"files of format {self._format} are described at their end, which is not read from afar",
+                f"files of format {self._format} are not described at their start, and the rest is not read from afar",
                 path=paths[0],
                 fix="Download it (weight-readers verify REF does), or load it.",
             )

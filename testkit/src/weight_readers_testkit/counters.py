@@ -36,14 +36,19 @@ def bytes_touched(path: str, action: Callable[[], object]) -> int:
     cache holds afterwards and did not before. Skips where the file cannot be dropped from the page cache.
     """
     needs_linux()
-    _evict(path)
+    evict(path)
     before = _read_bytes()
     action()
     return max(_read_bytes() - before, cached_bytes(path))
 
 
-def cached_bytes(path: str) -> int:
-    """Bytes of the file in the page cache: mincore(2) of a mapping that nobody touches."""
+def cached_bytes(path: str | os.PathLike[str]) -> int:
+    """Bytes of the file in the page cache, in whole pages."""
+    return sum(cached_pages(path)) * PAGE
+
+
+def cached_pages(path: str | os.PathLike[str]) -> list[bool]:
+    """For each page of the file, whether the page cache holds it (mincore(2) of a mapping that nobody touches)."""
     size = os.path.getsize(path)
     pages = -(-size // PAGE)
     libc = ctypes.CDLL(None, use_errno=True)
@@ -62,10 +67,11 @@ def cached_bytes(path: str) -> int:
             raise OSError(ctypes.get_errno(), "mincore failed")
     finally:
         libc.munmap(address, size)
-    return sum(byte & 1 for byte in answer.raw[:pages]) * PAGE
+    return [bool(byte & 1) for byte in answer.raw[:pages]]
 
 
-def _evict(path: str) -> None:
+def evict(path: str | os.PathLike[str]) -> None:
+    """Drop the file from the page cache; the test is skipped where the file system cannot (a tmpfs)."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

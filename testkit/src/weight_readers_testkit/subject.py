@@ -62,8 +62,11 @@ class Subject:
         """Write a valid file with these tensors, in this order, without the reader or any code of it."""
         raise NotImplementedError(f"{type(self).__name__} has no write(): the function that makes its test files")
 
-    def faults(self) -> Mapping[str, Fault]:
-        """Files that are wrong in this format's own ways; a name of `ANY_FORMAT` replaces that fault."""
+    def faults(self) -> Mapping[str, Fault | str]:
+        """Files that are wrong in this format's own ways.
+
+        A name of the kit's own replaces that fault; text in place of a `Fault` is the reason why it is none here.
+        """
         return {}
 
     def reference(self, path: Path) -> str:

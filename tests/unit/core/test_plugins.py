@@ -265,6 +265,32 @@ def test_a_plugin_without_a_hook_that_it_must_have_is_broken(site: Site, missing
     assert error.fix == "Mend or remove it: pip install --upgrade acme-dist"
 
 
+@pytest.mark.parametrize(
+    ("url", "folder"),
+    [
+        ("file:///home/me/my%20reader", "/home/me/my reader"),
+        ("https://example.org/acme-1.0.tar.gz", None),
+        ("file:///tmp/acme_dist-1.0-py3-none-any.whl", None),
+    ],
+)
+def test_an_author_is_told_to_mend_the_folder_and_not_to_upgrade(site: Site, url: str, folder: str | None) -> None:
+    """What pip writes of an install that is no release (PEP 610)."""
+    metadata = site.plugin("acme", "from weight_readers import hookimpl")
+    (metadata / "direct_url.json").write_text(json.dumps({"url": url, "dir_info": {"editable": True}}))
+    fix = broken(installed(site)).fix
+    if folder is None:
+        assert fix == "Mend or remove it: pip install --upgrade acme-dist"
+    else:
+        assert fix == f"Mend it in {folder}, from which it was installed, or remove it: pip uninstall acme-dist"
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}"])
+def test_a_record_of_an_install_that_says_nothing_is_no_error(site: Site, text: str) -> None:
+    metadata = site.plugin("acme", "from weight_readers import hookimpl")
+    (metadata / "direct_url.json").write_text(text)
+    assert broken(installed(site)).fix == "Mend or remove it: pip install --upgrade acme-dist"
+
+
 def test_an_object_that_is_no_plugin_at_all_is_broken() -> None:
     assert "it has no weight_readers_" in broken(registry(acme=object())).what
 

@@ -304,7 +304,22 @@ def test_that_a_reader_is_made_for_such_places_alone_is_said() -> None:
 def test_equals_are_told_apart_by_name_and_that_is_said() -> None:
     infos = {i.name: i for i in (PLAIN, OWNED)}
     first, second = rank({n: Accepted() for n in infos}, infos, Request(), HERE)
-    assert why_before(first, second, Request(), HERE) == "first by name among equals"
+    said = why_before(first, second, Request(), HERE)
+    assert said == "first by name among equals: WEIGHT_READERS_PREFER says otherwise"
+
+
+@pytest.mark.parametrize("ours", ["safetensors", "threaded", "runai_streamer", "gguf", "pt"])
+def test_a_reader_of_others_is_no_default_by_its_name(ours: str) -> None:
+    readers = {name: info(name) for name in (ours, "aaa", "_")}
+    first, second, third = rank(dict.fromkeys(readers, Accepted()), readers, Request(), HERE)
+    assert (first.name, second.name, third.name) == (ours, "_", "aaa")
+    assert why_before(first, second, Request(), HERE) == "a reader of this project before equals of others"
+
+
+def test_what_a_reader_declares_counts_more_than_whose_it_is() -> None:
+    readers = {"safetensors": info("safetensors", fallback=True), "aaa": info("aaa")}
+    first, second = rank(dict.fromkeys(readers, Accepted()), readers, Request(), HERE)
+    assert (first.name, why_before(first, second, Request(), HERE)) == ("aaa", "the others are fallbacks")
 
 
 # --- properties ------------------------------------------------------------------------------------------------

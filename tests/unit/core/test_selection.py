@@ -57,7 +57,7 @@ CANNOT = Rejected(code="vetoed", reason="not today", fix="Wait")
         ([standing("a"), standing("b")], {"requested": "b"}, "b", "requested by name"),
         ([standing("b")], {"requested": "b"}, "b", "requested by name"),
         ([standing("a"), standing("b")], {"environment_prefers": ["b"]}, "b", "preferred by WEIGHT_READERS_PREFER"),
-        ([standing("a"), standing("b")], {}, "a", "first by name among equals"),
+        ([standing("a"), standing("b")], {}, "a", "first by name among equals: WEIGHT_READERS_PREFER says otherwise"),
         ([standing("a", fallback=True), standing("b")], {}, "b", "the others are fallbacks"),
         (
             [standing("a", CANNOT), standing("b", fallback=True)],

@@ -223,7 +223,7 @@ class TestLoad:
             (["--then", "not_there_at_all:f"], "cannot import 'not_there_at_all:f'"),
             (["--then", "here_only:number"], "'here_only:number' is int, which cannot be called"),
             (["--device", "nonsense"], "'nonsense' is no device"),
-            (["--format", "csv"], "'csv' is not one of"),
+            (["--format", "csv"], "['safetensors', 'gguf', 'pt'], not 'csv'"),
         ],
     )
     def test_a_command_line_that_is_wrong_in_itself_ends_with_2_before_any_file_is_looked_at(

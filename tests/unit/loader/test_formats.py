@@ -13,7 +13,7 @@ from weight_readers_loader.resolve.formats import format_by_name, format_of, req
 HEADS = {
     "safetensors": struct.pack("<Q", 64) + b'{"w":{"dtype":"F32"',
     "gguf": b"GGUF" + struct.pack("<IQQ", 3, 1, 1),
-    "zip": b"PK\x03\x04\x00\x00\x08\x08\x00\x00\x00\x00",
+    "zip": b"PK\x03\x04\x00\x00\x08\x08" + bytes(22) + b"archive/data.pkl",
     "pickle": b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19.",
 }
 POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:abc\nsize 12\n"

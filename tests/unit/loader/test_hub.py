@@ -399,7 +399,7 @@ def test_files_that_are_described_at_their_end_are_not_looked_into_from_afar(hub
     assert "the headers of pt files are read after the download" in explained.output
     inspected = invoke("inspect", "own/model", "--format", "pt")
     assert inspected.exit_code == 1
-    assert "described at their end" in inspected.stderr
+    assert "not described at their start" in inspected.stderr
     assert hub.sent("pytorch_model.bin") == 0
 
 

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+import weight_readers
+from weight_readers import Registry
 from weight_readers_loader.cli import cli
 
 if sys.version_info >= (3, 11):
@@ -56,10 +58,27 @@ def test_a_name_that_no_reader_can_have_is_refused(name: str, tmp_path: Path) ->
     assert "lower-case letters" in done.output
 
 
-def test_a_name_that_is_taken_is_refused(tmp_path: Path) -> None:
-    done = CliRunner().invoke(cli, ["new-plugin", "safetensors"])
+@pytest.mark.parametrize("name", ["safetensors", "gguf"])
+def test_a_name_that_is_taken_is_refused(name: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli, ["new-plugin", name])
     assert (done.exit_code, list(tmp_path.iterdir())) == (2, [])
-    assert "is installed already" in done.output
+    assert f"there is a reader called {name!r} already" in done.output
+
+
+def test_the_name_of_a_reader_of_this_project_that_is_not_installed_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nothing = Registry(distributions=())
+    assert nothing.available_reader_names() == []
+    monkeypatch.setattr(weight_readers, "default_registry", lambda: nothing)
+    done = CliRunner().invoke(cli, ["new-plugin", "gguf"])
+    assert (done.exit_code, list(tmp_path.iterdir())) == (2, [])
+
+
+def test_a_name_whose_files_are_of_another_format_is_refused(tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli, ["new-plugin", "bin"])
+    assert (done.exit_code, list(tmp_path.iterdir())) == (2, [])
+    assert "files called .bin are of the format 'pt' already" in done.output
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:

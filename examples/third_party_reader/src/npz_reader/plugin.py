@@ -6,12 +6,27 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from weight_readers import Feature, Lifetime, Order, ReaderInfo, Requirement, WeightReader, Writes, hookimpl
+from weight_readers import (
+    Feature,
+    FileFormat,
+    Lifetime,
+    Order,
+    ReaderInfo,
+    Requirement,
+    Signature,
+    WeightReader,
+    Writes,
+    hookimpl,
+)
 
 INFO = ReaderInfo(
     name="npz",
     summary="what numpy.savez wrote: the wanted members, each read by its exact range",
     formats=frozenset({"npz"}),
+    # A zip archive is many things; numpy.savez writes <name>.npy as its first member.
+    file_formats=(
+        FileFormat(name="npz", suffixes=(".npz",), signatures=(Signature(data=b"PK\x03\x04", contains=b".npy"),)),
+    ),
     features=frozenset({Feature.KEY_FILTER, Feature.BOUNDED_MEMORY}),
     lifetime=Lifetime.OWNED,
     order=Order.FILE_OFFSET,

@@ -25,8 +25,9 @@ from weight_readers_loader.config.adapting import configured_adapters
 from weight_readers_loader.config.asked import asked
 from weight_readers_loader.config.names import check_reader_options
 from weight_readers_loader.preflight import preflight
-from weight_readers_loader.remote import HEADER_FIRST, headers_of
+from weight_readers_loader.remote import headers_of
 from weight_readers_loader.resolve import Layout
+from weight_readers_loader.resolve.formats import file_format
 from weight_readers_loader.wanted import Wanted
 from weight_readers_loader.wording import counted
 
@@ -143,7 +144,7 @@ def _wanted(
     chooser: Chooser,
 ) -> tuple[Wanted | None, Mapping[str, Any], str | None]:
     """What is wanted by the headers; where they cannot be read what is known of its needs, and why that is all."""
-    if layout.remote is not None and layout.format not in HEADER_FIRST:
+    if layout.remote is not None and not file_format(layout.format).header_first:
         return None, _without_headers(key_filter), f"the headers of {layout.format} files are read after the download"
     try:
         reader, _ = chooser.pick()

@@ -11,7 +11,7 @@ from string import Template
 import click
 
 import weight_readers
-from weight_readers import ConfigError, WeightReadersError
+from weight_readers import ConfigError, UnknownReaderError, WeightReadersError
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,29}")
 _FILES = {
@@ -54,9 +54,22 @@ def check(name: str) -> None:
             f"a reader cannot be called {name!r}",
             fix="Use lower-case letters, digits and _, 30 at most, beginning with a letter",
         )
-    report = weight_readers.registry_report()
-    if name in {*report["readers"], *report["broken"], *report["unusable"], *report["duplicates"], *report["disabled"]}:
-        raise ConfigError(f"a reader called {name!r} is installed already", fix="Choose another name")
+    if _is_taken(name):
+        raise ConfigError(f"there is a reader called {name!r} already", fix="Choose another name")
+    formats = weight_readers.file_formats()
+    if owners := (name,) if name in formats.names else formats.by_suffix(f"x.{name}"):
+        raise ConfigError(f"files called .{name} are of the format {owners[0]!r} already", fix="Choose another name")
+
+
+def _is_taken(name: str) -> bool:
+    """Whether a reader of that name is installed, usable or not, or is one of this project."""
+    try:
+        weight_readers.describe_reader(name)
+    except UnknownReaderError:
+        return False
+    except WeightReadersError:
+        return True
+    return True
 
 
 def lines(written: list[Path]) -> list[str]:

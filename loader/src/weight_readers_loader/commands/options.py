@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from weight_readers import ConfigError, FormatConflictError
 from weight_readers_loader.commands.config import CACHE_DIR, FLAGS, MANIFEST, READER_OPTION
 from weight_readers_loader.commands.report_file import ReportFile
 
@@ -35,16 +36,33 @@ strict = click.option("--strict", is_flag=True, help="No fallback, and nothing t
 cache_dir = CACHE_DIR
 reader_option = READER_OPTION
 
+
+def _known_format(context: click.Context, parameter: click.Parameter, value: str | None) -> str | None:
+    """The name of a format of this project or of an installed reader. Raises BadParameter for any other."""
+    from weight_readers_loader.resolve.choices import check_format
+
+    try:
+        check_format(value)
+    except (ConfigError, FormatConflictError) as error:
+        raise click.BadParameter(str(error), context, parameter) from error
+    return value
+
+
 WHICH_FILES = ("subfolder", "use_format", "variant", "rank", "world_size")
 """The parameters of `which_files`: the keyword arguments of `resolve`."""
 
 
 def which_files(command: F) -> F:
     """Which files of a reference are meant."""
-    formats = click.Choice(["safetensors", "gguf", "pt"])
     for option in (
         click.option("--subfolder", metavar="NAME", help="The component of a model that has several, as transformer."),
-        click.option("--format", "use_format", type=formats, help="Read only files of this format."),
+        click.option(
+            "--format",
+            "use_format",
+            callback=_known_format,
+            metavar="NAME",
+            help="Read only files of this format (see `list`).",
+        ),
         click.option("--variant", help="The variant of the files, as in model.fp16.safetensors."),
         click.option("--rank", type=click.IntRange(min=0), help="For checkpoints saved split per rank."),
         click.option("--world-size", type=click.IntRange(min=1), help="For checkpoints saved split per rank."),

@@ -77,6 +77,7 @@ def troubles(report: Mapping[str, Any]) -> list[str]:
     ]
     lines += [f"disabled: {name} ({_origin(e)}), by WEIGHT_READERS_DISABLE" for name, e in report["disabled"].items()]
     lines += [f"shadowed: {found}" for found in report["shadowed"]]
+    lines += [f"conflict: {said}" for said in report["format_conflicts"]]
     lines += [f"unreadable distribution: {entry['location']}: {entry['cause']}" for entry in report["unreadable"]]
     return lines
 

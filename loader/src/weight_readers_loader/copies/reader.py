@@ -30,12 +30,11 @@ from weight_readers_loader.copies.cache import folder_of, refused_by_disk
 from weight_readers_loader.copies.naming import Names
 from weight_readers_loader.copies.pool import Pool
 from weight_readers_loader.copies.spans import Span, spans_of, total
+from weight_readers_loader.resolve.formats import file_format
 
 if TYPE_CHECKING:
     import torch
 
-HEADER_FIRST = frozenset({"gguf"})
-"""Formats whose files begin with a header that says where everything else lies. Of others the whole file is fetched."""
 FIRST_BYTES = 1 << 20
 _GROWTH = 4
 _COPY_BYTES = 8 << 20
@@ -120,7 +119,7 @@ class CopiesReader:
     def _header_bytes(self, path: str) -> int:
         """How much of the file holds its header. The version of the file is looked at each time."""
         version = self._version(path)
-        if self._format not in HEADER_FIRST:
+        if not file_format(self._format).header_first:
             return version.nbytes
         if path not in self._headers:
             count = min(FIRST_BYTES, version.nbytes)

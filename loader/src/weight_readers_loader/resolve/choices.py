@@ -6,9 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from weight_readers import file_formats
 from weight_readers.errors import (
     AmbiguousCheckpointError,
     CheckpointNotFoundError,
+    ConfigError,
     ForeignContentError,
     MissingShardError,
 )
@@ -16,7 +18,7 @@ from weight_readers_loader.arguments import instance, whole
 from weight_readers_loader.resolve.components import components
 from weight_readers_loader.resolve.families import Family, Series, Survey
 from weight_readers_loader.resolve.file_names import ADAPTER_TIER, IndexName
-from weight_readers_loader.resolve.formats import FORMATS, SUFFIXES
+from weight_readers_loader.resolve.formats import file_format
 from weight_readers_loader.resolve.listing import Listing
 from weight_readers_loader.wording import passing, some
 
@@ -35,7 +37,6 @@ __all__ = [
 Item = Family | IndexName
 
 _CANONICAL = frozenset(["model", "diffusion_pytorch_model", "pytorch_model"])
-_LOOSE_IS_A_SET = frozenset(["safetensors"])  # several .gguf or .pt files are as many models
 
 _MANY = 100  # so many missing files are one error each
 _SHOWN = 10
@@ -52,8 +53,7 @@ class Asked:
 
     def __post_init__(self) -> None:
         instance("variant", self.variant, str, "a str", or_none=True)
-        if self.format not in (None, *FORMATS):
-            raise ValueError(f"use_format must be one of {list(FORMATS)}, not {self.format!r}")
+        check_format(self.format)
         whole("rank", self.rank)
         whole("world_size", self.world_size, least=1)
         if (self.rank is None) != (self.world_size is None):
@@ -81,12 +81,27 @@ class Asked:
             )
 
 
+def check_format(name: str | None) -> None:
+    """Raise ConfigError for a format that no installed reader declares, FormatConflictError for one in dispute."""
+    known = file_formats().names
+    if name is None:
+        return
+    if name not in known:
+        raise ConfigError(
+            f"use_format must be one of {list(known)}, not {name!r}",
+            option="use_format",
+            fix="A format of others comes with its reader: pip install DISTRIBUTION, "
+            "and `weight-readers list` shows what it reads",
+        )
+    file_format(name)
+
+
 def of_format(listing: Listing, seen: Survey, asked: str | None) -> list[Item]:
     """The items of the asked format; of the best format where none is asked."""
     items: list[Item] = [*seen.indexes, *seen.families]
     # An adapter in a better format does not push the model's own weights aside.
-    items.sort(key=lambda item: (item.tier == ADAPTER_TIER, FORMATS.index(item.format)))
-    form = asked or (items[0].format if items else None)
+    items.sort(key=_standing)
+    form = asked or _best_format(listing, items)
     if chosen := [item for item in items if item.format == form]:
         return chosen
     if not items and (parts := components(listing)):
@@ -100,10 +115,28 @@ def of_format(listing: Listing, seen: Survey, asked: str | None) -> list[Item]:
     raise CheckpointNotFoundError(
         f"no {asked or 'weight'} files here",
         path=listing.root,
-        expected=" or ".join(f"*{suffix}" for suffix, of in SUFFIXES.items() if asked in (None, of)),
+        expected=" or ".join(f"*{suffix}" for suffix, of in file_formats().suffixes.items() if asked in (None, *of)),
         found=some(others or [*listing.names(), *(f"{folder}/" for folder in listing.folders())]),
         fix=fix,
     )
+
+
+def _standing(item: Item) -> tuple[bool, int]:
+    return item.tier == ADAPTER_TIER, file_formats().rank(item.format)
+
+
+def _best_format(listing: Listing, items: Sequence[Item]) -> str | None:
+    """The format of the first; among formats of others nothing says which one is meant."""
+    rivals = list(dict.fromkeys(item.format for item in items if _standing(item) == _standing(items[0])))
+    if len(rivals) > 1:
+        raise AmbiguousCheckpointError(
+            "weights of several formats, and nothing says which one is meant",
+            path=listing.root,
+            expected="one",
+            found=some(rivals),
+            fix=f"{passing('use_format', rivals[0])}, or another of them.",
+        )
+    return file_format(rivals[0]).name if rivals else None
 
 
 def _of_components(listing: Listing, parts: Sequence[str]) -> CheckpointNotFoundError:
@@ -150,7 +183,7 @@ def choose_families(listing: Listing, families: Sequence[Family]) -> list[Family
         raise _ambiguous(listing, "more than one checkpoint, and no index says which one is meant", rivals)
     if rivals or len(singles) == 1:
         return rivals or singles
-    if singles[0].format not in _LOOSE_IS_A_SET:
+    if not file_format(singles[0].format).loose_files:
         raise _ambiguous(listing, "several checkpoints of one file each", singles)
     return singles
 

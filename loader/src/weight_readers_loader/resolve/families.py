@@ -109,10 +109,13 @@ class Survey:
     left_out: tuple[tuple[str, str], ...]
 
 
-def survey(names: Iterable[str], *, variant: str | None = None) -> Survey:
-    """Group ``names`` into families, each in natural order; families in the order of their first members."""
+def survey(names: Iterable[str], *, variant: str | None = None, form: str | None = None) -> Survey:
+    """Group ``names`` into families, each in natural order; families in the order of their first members.
+
+    ``variant`` and ``form`` are those that were asked for.
+    """
     ordered = sorted(names, key=natural_key)
-    weights = [w for w in (parse_weight_name(name, variant=variant) for name in ordered) if w is not None]
+    weights = [w for w in (parse_weight_name(name, variant=variant, form=form) for name in ordered) if w is not None]
     left_out = {w.name: reason for w in weights if (reason := why_no_weights(w)) is not None}
     groups: defaultdict[tuple[object, ...], list[WeightName]] = defaultdict(list)
     for weight in weights:
@@ -120,13 +123,13 @@ def survey(names: Iterable[str], *, variant: str | None = None) -> Survey:
             groups[_group(weight)].append(weight)
     return Survey(
         families=tuple(_family(members) for members in groups.values()),
-        indexes=tuple(index for name in ordered if (index := _visible_index(name, variant)) is not None),
+        indexes=tuple(index for name in ordered if (index := _visible_index(name, variant, form)) is not None),
         left_out=tuple(left_out.items()),
     )
 
 
-def _visible_index(name: str, variant: str | None) -> IndexName | None:
-    return None if name.startswith(".") else parse_index_name(name, variant=variant)
+def _visible_index(name: str, variant: str | None, form: str | None) -> IndexName | None:
+    return None if name.startswith(".") else parse_index_name(name, variant=variant, form=form)
 
 
 def _group(weight: WeightName) -> tuple[object, ...]:

@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from weight_readers_loader.resolve.formats import SUFFIXES, format_by_name
+from weight_readers_loader.resolve.formats import format_by_name
 
 __all__ = [
     "ADAPTER_TIER",
@@ -36,7 +36,7 @@ Kind = Literal["single", "shards", "ranks"]
 # Six digits are the most that is in use (model-00001-of-000163).
 _NUMBERED = re.compile(r"(?P<stem>.+?)-(?P<number>[0-9]{1,6})-of-(?P<total>[0-9]{1,6})(?P<tail>\.[^.]+)?")
 _RANK = re.compile(r"(?P<stem>.+)-rank-(?P<rank>[0-9]{1,6})-part-(?P<part>[0-9]{1,6})")
-_INDEX = re.compile(r"(?P<stem>.+)(?P<suffix>\.[a-z]+)\.index(?:\.(?P<variant>[^.]+))?\.json")
+_INDEX = re.compile(r"(?P<stem>.+)(?P<suffix>\.[a-z0-9_]+)\.index(?:\.(?P<variant>[^.]+))?\.json")
 
 _LEFTOVERS = (
     (re.compile(r"(optimizer|optim|scheduler|scaler|sampler)(_states?)?([._-]?[0-9]+)*"), "state of a training run"),
@@ -95,9 +95,12 @@ class IndexName:
         return self.name
 
 
-def parse_weight_name(name: str, *, variant: str | None = None) -> WeightName | None:
-    """Take a file name apart; None if its suffix is not that of a weight file. ``variant`` is the one asked for."""
-    form = format_by_name(name)
+def parse_weight_name(name: str, *, variant: str | None = None, form: str | None = None) -> WeightName | None:
+    """Take a file name apart; None if its suffix is not that of a weight file.
+
+    ``variant`` and ``form``, a format, are those asked for: they decide what several claim.
+    """
+    form = format_by_name(name, asked=form)
     if form is None:
         return None
     base = name.rpartition(".")[0]
@@ -112,10 +115,10 @@ def parse_weight_name(name: str, *, variant: str | None = None) -> WeightName | 
     return WeightName(name=name, format=form, stem=stem, variant=found)
 
 
-def parse_index_name(name: str, *, variant: str | None = None) -> IndexName | None:
+def parse_index_name(name: str, *, variant: str | None = None, form: str | None = None) -> IndexName | None:
     """Take an index's name apart, in both ways of writing a variant; None if it is not the name of an index."""
     match = _INDEX.fullmatch(name)
-    form = SUFFIXES.get(match["suffix"]) if match else None
+    form = format_by_name(match["stem"] + match["suffix"], asked=form) if match else None
     if match is None or form is None:
         return None
     stem, inner = _split_variant(match["stem"], form, variant)

@@ -1,35 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The format of a weight file: what its name claims, what its first bytes are, and which of the two is believed."""
+"""The format of a weight file: what its name claims, what its first bytes are, and which of the two is believed.
+
+Which formats there are is core's to say: `weight_readers.file_formats` has those of this project and of all plugins.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 
+from weight_readers import FileFormat, FormatTable, file_formats
 from weight_readers.errors import ForeignContentError, LfsPointerError
+from weight_readers.format_table import one_of
+from weight_readers.formats import HEAD_BYTES
 
-__all__ = ["FORMATS", "HEAD_BYTES", "SUFFIXES", "FormatVerdict", "format_by_name", "format_of", "require_format"]
-
-FORMATS = ("safetensors", "gguf", "pt")
-"""The formats that are recognised, in the order in which a folder that holds several is read."""
-
-SUFFIXES: Mapping[str, str] = MappingProxyType(
-    {".safetensors": "safetensors", ".gguf": "gguf", ".bin": "pt", ".pt": "pt", ".pth": "pt", ".ckpt": "pt"}
-)
-
-HEAD_BYTES = 64
-"""How many bytes of a file `format_of` wants to see."""
+__all__ = ["HEAD_BYTES", "FormatVerdict", "file_format", "format_by_name", "format_of", "require_format"]
 
 _POINTER = "git-lfs pointer"
+_POINTER_BEGINS = b"version https://git-lfs.github.com/spec/"
 
 
 @dataclass(frozen=True, kw_only=True)
 class FormatVerdict:
     """What a file is taken for: ``format`` is None where it is not to be read at all.
 
-    ``by_content`` is a name of `FORMATS`, ``"git-lfs pointer"``, or None for bytes that are none of these;
+    ``by_content`` is the name of a format, ``"git-lfs pointer"``, or None for bytes that are none of these;
     ``note`` is set where name and content disagree.
     """
 
@@ -39,19 +34,32 @@ class FormatVerdict:
     note: str | None = None
 
 
-def format_by_name(name: str) -> str | None:
-    """The format that the suffix of ``name`` claims, in either case of letters; None for any other suffix."""
-    return SUFFIXES.get(os.path.splitext(name)[1].lower())
+def format_by_name(name: str, *, asked: str | None = None) -> str | None:
+    """The format that the suffix of ``name`` claims, in either case of letters; None for any other suffix.
+
+    Of several that claim it the ``asked`` one, else their names as one, which `file_format` refuses.
+    """
+    return file_formats().named(name, asked=asked)
 
 
-def format_of(name: str, head: bytes) -> FormatVerdict:
+def file_format(name: str) -> FileFormat:
+    """The declaration of a format. Raises FormatConflictError where it is not one."""
+    return file_formats().require(name)
+
+
+def format_of(name: str, head: bytes, *, asked: str | None = None) -> FormatVerdict:
     """The format of a file from its name and its first `HEAD_BYTES` bytes. Content decides.
 
-    With one exception: reading a pickle can run code, so bytes of the pt format count only under a name that
-    claims them or claims nothing (``MakazhanAlpamys/Soup#189``, ``facebookresearch/sam3#599``).
+    With one exception, for formats that declare it: reading a pickle can run code, so bytes of the pt format count
+    only under a name that claims them or claims nothing (``MakazhanAlpamys/Soup#189``, ``facebookresearch/sam3#599``).
+    Where several formats have the name or the content it is the one that has both, or the ``asked`` one.
     """
-    by_name, by_content = format_by_name(name), _format_by_content(head)
-    decided = _decide(by_name, by_content)
+    table = file_formats()
+    names, contents = table.by_suffix(name), table.by_content(head)
+    by_name, by_content = one_of(names, asked, *contents), one_of(contents, asked, *names)
+    if head.startswith(_POINTER_BEGINS):
+        return FormatVerdict(format=None, by_name=by_name, by_content=_POINTER)
+    decided = None if _is_misnamed(table, by_name, by_content) else by_content or by_name
     note = None
     if by_name and by_content and by_name != by_content:
         note = f"{name} is named as {by_name} and its content is {by_content}"
@@ -59,51 +67,40 @@ def format_of(name: str, head: bytes) -> FormatVerdict:
     return FormatVerdict(format=decided, by_name=by_name, by_content=by_content, note=note)
 
 
-def _decide(by_name: str | None, by_content: str | None) -> str | None:
-    if by_content == _POINTER or (by_content == "pt" and by_name not in (None, "pt")):
-        return None
-    return by_content or by_name
-
-
-def _format_by_content(head: bytes) -> str | None:
-    if head.startswith(b"GGUF"):
-        return "gguf"
-    if head.startswith(b"PK\x03\x04"):
-        return "pt"
-    if head.startswith(b"version https://git-lfs.github.com/spec/"):
-        return _POINTER
-    # A safetensors header of 0x0280 bytes starts as a pickle of protocol 2 does; no pickle goes on with zeros.
-    if head[8:9] == b"{" and head[4:8] == bytes(4):
-        return "safetensors"
-    if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
-        return "pt"
-    return "safetensors" if head[8:9] == b"{" else None
+def _is_misnamed(table: FormatTable, by_name: str | None, by_content: str | None) -> bool:
+    """Whether the content is of a format that has to be named, and is named as another one."""
+    if by_name is None or by_content in (None, by_name):
+        return False
+    return by_content in table.names and table.require(by_content).needs_name
 
 
 def require_format(verdict: FormatVerdict, *, path: str) -> str:
     """The format of the file at ``path``.
 
-    Raises LfsPointerError, and ForeignContentError for a pickle under another format's name and
-    for bytes of no known format under a name of no known format.
+    Raises LfsPointerError, ForeignContentError for a pickle under another format's name and for bytes of no known
+    format under a name of no known format, and FormatConflictError where plugins disagree about the file.
     """
     if verdict.by_content == _POINTER:
         raise LfsPointerError(
             "a git-lfs pointer is here in place of the weights", path=path, fix="Run `git lfs pull` in its folder."
         )
     if verdict.format is not None:
-        return verdict.format
-    if verdict.by_content == "pt":
+        return file_format(verdict.format).name
+    if verdict.by_content is not None:
+        form = file_format(verdict.by_content)
         raise ForeignContentError(
             "a pickle is loaded only from a file that is named as one",
             path=path,
             expected=f"{verdict.by_name}, as its name says",
-            found="pt (a zip or pickle of torch.save)",
+            found=f"{form.name} (a zip or pickle of torch.save)",
             fix="Get the right file; or rename this one to .pt if you trust where it comes from.",
         )
+    suffix = os.path.splitext(path)[1]
     raise ForeignContentError(
-        "not a weight file: neither its name nor its content is of a known format",
+        "not a weight file: neither its name nor its content is of a format that an installed reader declares",
         path=path,
-        expected=" or ".join(SUFFIXES),
-        found="other content",
-        fix="Give the weight file, the index (*.safetensors.index.json), or the folder.",
+        expected=" or ".join(file_formats().suffixes),
+        found=f"the suffix {suffix!r} and other content" if suffix else "no suffix and other content",
+        fix="Give the weight file, the index (*.safetensors.index.json), or the folder; or install the reader of its "
+        "format: pip install DISTRIBUTION, and `weight-readers list` shows it.",
     )

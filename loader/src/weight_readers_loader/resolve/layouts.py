@@ -22,7 +22,13 @@ from weight_readers_loader.resolve.choices import (
 )
 from weight_readers_loader.resolve.families import Family, Survey, survey
 from weight_readers_loader.resolve.file_names import IndexName, parse_index_name, parse_weight_name
-from weight_readers_loader.resolve.formats import HEAD_BYTES, format_by_name, format_of, require_format
+from weight_readers_loader.resolve.formats import (
+    HEAD_BYTES,
+    file_format,
+    format_by_name,
+    format_of,
+    require_format,
+)
 from weight_readers_loader.resolve.index import Index, read_index
 from weight_readers_loader.resolve.leftovers import gaps, left_out, notices, of_other_upload
 from weight_readers_loader.resolve.listing import LayoutFile, Listing
@@ -121,19 +127,19 @@ def _layout(located: Located, asked: Asked) -> Layout:
         return replace(layout, listing=chosen.listing)
     if located.name is None:
         return _of_folder(listing, asked)
-    index = parse_index_name(located.name, variant=asked.variant)
+    index = parse_index_name(located.name, variant=asked.variant, form=asked.format)
     if index is None:
         return _of_file(listing, located.name, asked)
     asked.require(located.path, format=index.format, variant=index.variant)
-    return _of_index(listing, survey(listing.names(), variant=asked.variant), index)
+    return _of_index(listing, survey(listing.names(), variant=asked.variant, form=asked.format), index)
 
 
 def _of_file(listing: Listing, name: str, asked: Asked) -> Layout:
     """One file that was named: it is read, whatever lies beside it, and its content says what it is."""
     (file,) = usable_files(listing, [name], of=listing.root, expected="the file that was given")
-    verdict = format_of(name, listing.read_bytes(name, HEAD_BYTES))
+    verdict = format_of(name, listing.read_bytes(name, HEAD_BYTES), asked=asked.format)
     form = require_format(verdict, path=file.path)
-    parsed = parse_weight_name(name, variant=asked.variant)
+    parsed = parse_weight_name(name, variant=asked.variant, form=form)
     variant = parsed.variant if parsed else None
     asked.require(file.path, format=form, variant=variant)
     if form == "gguf" and (split := _split_of(listing, name, asked)) is not None:
@@ -153,13 +159,13 @@ def _split_of(listing: Listing, name: str, asked: Asked) -> Layout | None:
     Its other parts lie beside it (``split`` of llama.cpp names them), and any of them stands for all. None where
     ``name`` is not that of a part.
     """
-    seen = survey(listing.names(), variant=asked.variant)
+    seen = survey(listing.names(), variant=asked.variant, form=asked.format)
     families = [family for family in seen.families if family.kind == "shards" and name in family.names]
     return _of_families(listing, seen, families, asked) if families else None
 
 
 def _of_folder(listing: Listing, asked: Asked) -> Layout:
-    seen = survey(listing.names(), variant=asked.variant)
+    seen = survey(listing.names(), variant=asked.variant, form=asked.format)
     found = of_variant(listing, of_format(listing, seen, asked.format), asked.variant)
     best = of_best_tier(listing, found)
     if isinstance(best, IndexName):
@@ -189,8 +195,9 @@ def _of_families(listing: Listing, seen: Survey, families: Sequence[Family], ask
 
 
 def _of_index(listing: Listing, seen: Survey, item: IndexName) -> Layout:
+    file_format(item.format)  # refused where plugins disagree about it
     index = read_index(listing, item.name)
-    if foreign := [name for name in index.shards if format_by_name(name) not in (None, item.format)]:
+    if foreign := [name for name in index.shards if format_by_name(name, asked=item.format) not in (None, item.format)]:
         raise BadIndexError(
             "the index names files of another format",
             path=index.path,

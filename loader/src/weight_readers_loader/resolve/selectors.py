@@ -69,7 +69,7 @@ def _models(listing: Listing) -> Iterator[Selected]:
     for _ in range(_DEPTH):
         below: list[Listing] = []
         for each in level:
-            seen = survey(each.names())
+            seen = survey(each.names(), form="gguf")
             yield from (Selected(listing=each, seen=seen, family=f) for f in seen.families if f.format == "gguf")
             names = [name for name in each.folders() if not name.startswith(".")]
             names = names[: max(_MOST_FOLDERS - seen_folders, 0)]
