@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from support.files import floats, write_tensors
 
-from weight_readers import TruncatedFileError
+from weight_readers import CheckpointNotFoundError, TruncatedFileError
 from weight_readers_files import State
 from weight_readers_safetensors import HeaderCache, known
 
@@ -71,3 +71,28 @@ def test_what_is_wrong_is_raised_each_time_and_a_mended_file_is_read(path: Path)
             cache.read([path])
     path.write_bytes(whole)
     assert list(cache.read([path]).meta) == ["w"]
+
+
+def test_caches_have_what_another_one_read_while_it_is_kept(path: Path, reads: list[object]) -> None:
+    first = HeaderCache()
+    meta = first.read([path]).meta
+    assert HeaderCache().read([path]).meta is meta
+    assert len(reads) == 1
+    del first, meta
+    assert list(HeaderCache().read([path]).meta) == ["w"]
+    assert len(reads) == 2
+
+
+def test_a_cache_has_nothing_of_another_one_once_the_file_is_another(path: Path) -> None:
+    first = HeaderCache()
+    first.read([path])
+    write_tensors(path, {"other": ("F32", [1], floats(2))})
+    assert list(HeaderCache().read([path]).meta) == ["other"]
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_a_file_that_is_not_there_is_not_overlooked_because_the_others_are_known(path: Path, share: bool) -> None:
+    first = HeaderCache()
+    first.read([path])
+    with pytest.raises(CheckpointNotFoundError, match="gone"):
+        (HeaderCache() if share else first).read([path, path.with_name("gone.safetensors")])
