@@ -55,9 +55,7 @@ def test_what_is_wanted_next_is_on_its_way_while_the_consumer_has_a_tensor(tmp_p
     weights = reader.iter_weights([path], key_filter={"t1", "t4", "t6"}.__contains__)
     next(iter(weights))
     expected = {
-        page
-        for name in ("t1", "t4", "t6")
-        for page in pages_spanned(meta[name].offset, meta[name].offset + len(block))
+        page for name in ("t1", "t4", "t6") for page in pages_spanned(meta[name].offset, meta[name].offset + len(block))
     }
     deadline = time.monotonic() + 30
     while sum(cached_pages(path)) < len(expected) and time.monotonic() < deadline:
