@@ -15,6 +15,7 @@ from weight_readers_loader.adapters import Adapted
 from weight_readers_loader.audit import audit
 from weight_readers_loader.distributed.cuts import Cuts
 from weight_readers_loader.targets import (
+    Target,
     may_share_elements,
     meta_buffers,
     overlapping,
@@ -60,7 +61,7 @@ class Placement:
             strict=strict,
             cast=cast,
         )
-        self._cuts = Cuts.of({s: self._targets[names[0]] for s, names in self._plan.assignments.items()}, tensors)
+        self._cuts = Cuts.of(self._firsts(), tensors)
 
     def slices(self, adapted: Adapted) -> dict[str, TensorSlice]:
         """What to read of tensors of which this rank holds a part, by their names in the files.
@@ -127,12 +128,20 @@ class Placement:
 
         None where more than reading is to be done. Two tensors of the checkpoint never go to one memory at a time.
         """
-        targets = {source: self._targets[names[0]] for source, names in self._plan.assignments.items()}
-        one_each = len({target.identity for target in targets.values()}) == len(targets)
-        if not self.all_in_place or self._plan.cast or self._overlapping or not one_each:
+        if not self.fills_directly:
             return None
         whole = sources - self._cuts.rest
-        return {source: target.tensor for source, target in targets.items() if source in whole}
+        return {source: target.tensor for source, target in self._firsts().items() if source in whole}
+
+    @property
+    def fills_directly(self) -> bool:
+        """Whether bytes of the files are all that the targets need, so that a reader may write to them itself."""
+        targets = self._firsts()
+        one_each = len({target.identity for target in targets.values()}) == len(targets)
+        return self.all_in_place and not self._plan.cast and not self._overlapping and one_each
+
+    def _firsts(self) -> dict[str, Target]:
+        return {source: self._targets[names[0]] for source, names in self._plan.assignments.items()}
 
     def fill_by(self, read: Callable[[], None], sources: Collection[str]) -> None:
         """``read`` fills what `in_memory` gave for ``sources``; other names of the same tensor follow.
