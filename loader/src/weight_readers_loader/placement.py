@@ -14,6 +14,7 @@ from weight_readers import CheckpointError, TensorMeta, TensorSlice, TiedWeights
 from weight_readers_loader.adapters import Adapted
 from weight_readers_loader.audit import audit
 from weight_readers_loader.distributed.cuts import Cuts
+from weight_readers_loader.parts import cut, take_alike
 from weight_readers_loader.targets import (
     Target,
     may_share_elements,
@@ -43,11 +44,12 @@ class Placement:
         resolve_aliases: bool,
         strict: bool,
         cast: bool,
+        slices: Mapping[str, TensorSlice] | None = None,
         agreed: Callable[[], None] = lambda: None,
     ) -> None:
         self._tensors = tensors
         self.agreed = agreed
-        self._targets = targets_of(target)
+        self._targets = cut(targets_of(target), slices or {}, tensors)
         self._tied = tied_groups(self._targets)
         self._groups = {name: group for group in self._tied for name in group}
         self._overlapping = overlapping(self._targets)
@@ -61,6 +63,9 @@ class Placement:
             strict=strict,
             cast=cast,
         )
+        for source, names in self._plan.assignments.items():
+            if len(names) > 1:
+                take_alike(source, [self._targets[name] for name in names])
         self._cuts = Cuts.of(self._firsts(), tensors)
 
     def slices(self, adapted: Adapted) -> dict[str, TensorSlice]:
