@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -74,6 +75,7 @@ def test_what_is_wrong_is_raised_each_time_and_a_mended_file_is_read(path: Path)
 
 
 def test_caches_have_what_another_one_read_while_it_is_kept(path: Path, reads: list[object]) -> None:
+    os.utime(path, (1e9, 1e9))
     first = HeaderCache()
     meta = first.read([path]).meta
     assert HeaderCache().read([path]).meta is meta
@@ -83,7 +85,18 @@ def test_caches_have_what_another_one_read_while_it_is_kept(path: Path, reads: l
     assert len(reads) == 2
 
 
+def test_a_file_that_was_just_written_is_read_by_each_since_a_change_within_one_tick_would_not_show(path: Path) -> None:
+    just_now = time.time() + 60  # however slow this machine is
+    os.utime(path, (just_now, just_now))
+    first = HeaderCache()
+    first.read([path])
+    write_tensors(path, {"v": ("F32", [1], floats(2))})
+    os.utime(path, (just_now, just_now))
+    assert list(HeaderCache().read([path]).meta) == ["v"]
+
+
 def test_a_cache_has_nothing_of_another_one_once_the_file_is_another(path: Path) -> None:
+    os.utime(path, (1e9, 1e9))
     first = HeaderCache()
     first.read([path])
     write_tensors(path, {"other": ("F32", [1], floats(2))})

@@ -19,7 +19,7 @@ Meta = TypeVar("Meta", bound=CheckpointMeta)
 class KnownHeaders(Generic[Meta]):
     """The headers of a set of files, and the state each file was in before its header was read."""
 
-    inodes: Sequence[int]
+    inodes: Sequence[tuple[int, int]]
     states: Mapping[str, State]
     meta: Meta
 
@@ -36,7 +36,8 @@ class HeaderCache(Generic[Meta]):
 
     What caches of one ``shared_as`` have read they have from one another, for as long as one of them keeps it: the
     reader that a load is done by is often not the one that checked the files. It names the parser and its settings;
-    None shares nothing. Threads may share a cache; the worst that can happen is that a header is read again.
+    None shares nothing. Files that were written to just now are read by each. Threads may share a cache; the worst
+    that can happen is that a header is read again.
     """
 
     def __init__(self, read_headers: Callable[[Sequence[str]], Meta], *, shared_as: str | None = None) -> None:
@@ -54,7 +55,7 @@ class HeaderCache(Generic[Meta]):
         known: KnownHeaders[Meta] | None = None if self._shared_as is None else _kept.get(key)
         if known is None:
             known = KnownHeaders(inodes, states, self._read_headers(paths))
-            if self._shared_as is not None:
+            if self._shared_as is not None and all(state.is_settled for state in states.values()):
                 _kept[key] = known
         self._last = key, known
         return known

@@ -63,9 +63,7 @@ class GGUFReader:
         info = INFO if dequantize is None else replace(INFO, features=INFO.features - {Feature.PACKED})
         self.info = self._options.declared(info)
         self.selection = None
-        self._headers: HeaderCache[GGUFMeta] = HeaderCache(
-            lambda paths: read_meta(paths, dequantize), shared_as=f"gguf {dequantize}"
-        )
+        self._headers: HeaderCache[GGUFMeta] = HeaderCache(lambda paths: read_meta(paths, dequantize))
 
     def read_meta(self, files: Files) -> CheckpointMeta:
         """Check every header and the set. Raises `CheckpointProblems` listing all that is wrong, over all files.
