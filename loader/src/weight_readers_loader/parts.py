@@ -15,7 +15,7 @@ from weight_readers_loader.targets import Target
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sliced:
-    """A plain tensor that holds ``bounds`` of one of ``shape``."""
+    """What a plain tensor of the model holds, as `weight_readers_loader.targets.Part` has it."""
 
     whole: torch.Tensor
     shape: tuple[int, ...]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -138,7 +139,7 @@ class Placement:
         whole = sources - self._cuts.rest
         return {source: target.tensor for source, target in self._firsts().items() if source in whole}
 
-    @property
+    @cached_property
     def fills_directly(self) -> bool:
         """Whether bytes of the files are all that the targets need, so that a reader may write to them itself."""
         targets = self._firsts()

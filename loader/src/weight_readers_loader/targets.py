@@ -16,7 +16,7 @@ from weight_readers_loader.distributed.sharded import sharded
 
 
 class Part(Protocol):
-    """What a target holds of a tensor: ``bounds`` of the ``shape`` of the ``whole``, as far as there is one."""
+    """What a target holds of a tensor: ``bounds`` of one of that ``shape``. ``whole`` is what the model has of it."""
 
     @property
     def whole(self) -> Any: ...
