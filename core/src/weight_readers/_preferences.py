@@ -49,13 +49,20 @@ def _kept_on_host(request: Request, environment: Environment) -> bool:
     return request.kept_on_host and not request.owned and not _to_device(request, environment)
 
 
+def _passed_on(request: Request, environment: Environment) -> bool:
+    """Whether tensors are taken one by one on the host, by a caller who said so and does not keep them."""
+    is_here = request.device_type == "cpu" and not request.owned
+    return is_here and not request.kept_on_host and not request.into_targets
+
+
 def is_cached(environment: Environment) -> bool:
     """Whether nearly all of the wanted bytes are known to be in the page cache."""
     return environment.page_cache_residency is not None and environment.page_cache_residency >= 0.9
 
 
 def _has_cpus(request: Request, environment: Environment) -> bool:
-    return environment.cpus is not None and environment.cpus > 1 and not _kept_on_host(request, environment)
+    views_do = _kept_on_host(request, environment) or _passed_on(request, environment)
+    return environment.cpus is not None and environment.cpus > 1 and not views_do
 
 
 PREFERENCES: tuple[Preference, ...] = (
@@ -73,6 +80,13 @@ PREFERENCES: tuple[Preference, ...] = (
         likes=lambda info, request: info.retains_file_mapping,
         liked="keeps the mapping: pages that the kernel can drop, no copy",
         disliked="would copy every byte into anonymous memory",
+    ),
+    Preference(
+        name="taken one by one on the host",
+        applies=_passed_on,
+        likes=lambda info, request: info.retains_file_mapping,
+        liked="hands out views: nothing is copied on the way",
+        disliked="would make memory for every tensor and copy it there",
     ),
     Preference(
         name="device placement",

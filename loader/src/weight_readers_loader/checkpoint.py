@@ -123,6 +123,7 @@ class Checkpoint:
         *,
         strict: bool = True,
         cast: bool = False,
+        slices: Mapping[str, TensorSlice] | None = None,
         device: str | torch.device | None = None,
         owned: bool = False,
         resolve_aliases: bool = False,
@@ -137,6 +138,8 @@ class Checkpoint:
 
         strict: missing and unexpected names are an error; otherwise they are in the report.
         cast: convert where a dtype differs; otherwise that is an error. Packed weights are never converted.
+        slices: the part that a target takes of its tensor, by the tensor's name after the adapters, in elements of its
+            logical shape; no more is read, save of what an adapter changes. A DTensor needs none.
         resolve_aliases: fill a missing name from the tensor that the files' metadata records for it.
         verify: True, False, or the path of a manifest, by default what ``config`` has. Hash the files from the bytes
             that arrive, beside the load, and raise DigestMismatchError before it is over where one does not have its
@@ -145,15 +148,16 @@ class Checkpoint:
             (``verify_bytes`` of the report), of one in a store it is refused. Files of which nothing is wanted are
             not looked at.
 
-        Raises TargetMismatchError before anything is read or written, ValueError for a ``device`` that the target
-        is not on, TiedWeightsError where two names of one parameter hold different values. Should reading fail
-        later, the error's ``written`` names the targets that were written by then; a module on the meta device is
-        untouched.
+        Raises TargetMismatchError before anything is read or written, MissingTensorError for a slice of a name that is
+        not there, ValueError for one that no target takes and for a ``device`` that the target is not on,
+        TiedWeightsError where two names of one parameter hold different values. Should reading fail later, the error's
+        ``written`` names the targets that were written by then; a module on the meta device is untouched.
         """
         flags(strict=strict, cast=cast, owned=owned, resolve_aliases=resolve_aliases, show_progress=show_progress)
         device = self._device(device)
         device = None if device is None else named_device(device)
-        placement = self.source.contents.placement(target, resolve_aliases=resolve_aliases, strict=strict, cast=cast)
+        audit: dict[str, Any] = {"resolve_aliases": resolve_aliases, "strict": strict, "cast": cast}
+        placement = self.source.contents.placement(target, slices=slices, **audit)
         how: dict[str, Any] = {"verify": self._verify(verify), "show_progress": show_progress}
         self.report = load_placed(self.source, placement, device=device, owned=owned, **how)
         return self.report

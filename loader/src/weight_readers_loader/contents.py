@@ -35,12 +35,13 @@ class Contents:
         """All of it, after the adapters. Raises what `Adapted` raises where they do not fit."""
         return Adapted(self.adapters, self.tensors, check=True)
 
-    def must_have(self, names: Iterable[str]) -> None:
-        """Raise MissingTensorError for a name that is in no file."""
+    def must_have(self, names: Iterable[str], tensors: Mapping[str, TensorMeta] | None = None) -> None:
+        """Raise MissingTensorError for a name that is in no file, or not in ``tensors``."""
+        there = self.tensors if tensors is None else tensors
         for name in names:
-            if name not in self.tensors:
-                close = get_close_matches(name, self.tensors, n=1)
-                fix = f"Did you mean {close[0]!r}?" if close else f"It has {some(list(self.tensors), 5)}"
+            if name not in there:
+                close = get_close_matches(name, there, n=1)
+                fix = f"Did you mean {close[0]!r}?" if close else f"It has {some(list(there), 5)}"
                 raise MissingTensorError("no such tensor", path=self.path, tensor=name, fix=fix)
 
     def wanted(self, key_filter: KeyFilter | None, slices: Mapping[str, TensorSlice] | None = None) -> Wanted:
@@ -70,10 +71,18 @@ class Contents:
         return self.wanted(None, placement.slices(adapted)).only(adapted.needs), adapted
 
     def placement(
-        self, target: nn.Module | Mapping[str, torch.Tensor], *, resolve_aliases: bool, **how: Any
+        self,
+        target: nn.Module | Mapping[str, torch.Tensor],
+        *,
+        resolve_aliases: bool,
+        slices: Mapping[str, TensorSlice] | None = None,
+        **how: Any,
     ) -> Placement:
         """The audited plan for ``target``; ``how`` is the rest of what `Placement` takes, and it raises."""
         self.check_aliases(resolve_aliases)
+        slices_by_name(slices)
+        self.must_have(slices or (), self.adapted.tensors)
+        how["slices"] = slices
         aliases = {} if self.adapters else self.aliases
         return Placement(target, self.adapted.tensors, aliases=aliases, resolve_aliases=resolve_aliases, **how)
 

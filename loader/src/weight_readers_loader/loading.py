@@ -146,7 +146,9 @@ def load_placed(source: Source, placement: Placement, *, device: str | None, own
     placement.check_tied(source.adapted_stream)
     wanted, adapted = source.contents.placed(placement)
     kept = not in_place and where.split(":")[0] == "cpu"
-    load = Load(source, wanted, device=where, owned=owned, kept_on_host=kept, into_targets=in_place, **how)
+    # What is copied on from the reader's tensors is taken one by one; owned ones would count as kept there.
+    into = in_place and (owned or placement.fills_directly)
+    load = Load(source, wanted, device=where, owned=owned, kept_on_host=kept, into_targets=into, **how)
     load.fill(placement, adapted)
     remarks = placement.remarks()
     remarks["cast"] = merged(adapted.converted(), remarks["cast"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -14,7 +15,9 @@ from weight_readers import CheckpointError, TensorMeta, TensorSlice, TiedWeights
 from weight_readers_loader.adapters import Adapted
 from weight_readers_loader.audit import audit
 from weight_readers_loader.distributed.cuts import Cuts
+from weight_readers_loader.parts import cut, take_alike
 from weight_readers_loader.targets import (
+    Target,
     may_share_elements,
     meta_buffers,
     overlapping,
@@ -42,11 +45,12 @@ class Placement:
         resolve_aliases: bool,
         strict: bool,
         cast: bool,
+        slices: Mapping[str, TensorSlice] | None = None,
         agreed: Callable[[], None] = lambda: None,
     ) -> None:
         self._tensors = tensors
         self.agreed = agreed
-        self._targets = targets_of(target)
+        self._targets = cut(targets_of(target), slices or {}, tensors)
         self._tied = tied_groups(self._targets)
         self._groups = {name: group for group in self._tied for name in group}
         self._overlapping = overlapping(self._targets)
@@ -60,7 +64,10 @@ class Placement:
             strict=strict,
             cast=cast,
         )
-        self._cuts = Cuts.of({s: self._targets[names[0]] for s, names in self._plan.assignments.items()}, tensors)
+        for source, names in self._plan.assignments.items():
+            if len(names) > 1:
+                take_alike(source, [self._targets[name] for name in names])
+        self._cuts = Cuts.of(self._firsts(), tensors)
 
     def slices(self, adapted: Adapted) -> dict[str, TensorSlice]:
         """What to read of tensors of which this rank holds a part, by their names in the files.
@@ -127,12 +134,20 @@ class Placement:
 
         None where more than reading is to be done. Two tensors of the checkpoint never go to one memory at a time.
         """
-        targets = {source: self._targets[names[0]] for source, names in self._plan.assignments.items()}
-        one_each = len({target.identity for target in targets.values()}) == len(targets)
-        if not self.all_in_place or self._plan.cast or self._overlapping or not one_each:
+        if not self.fills_directly:
             return None
         whole = sources - self._cuts.rest
-        return {source: target.tensor for source, target in targets.items() if source in whole}
+        return {source: target.tensor for source, target in self._firsts().items() if source in whole}
+
+    @cached_property
+    def fills_directly(self) -> bool:
+        """Whether bytes of the files are all that the targets need, so that a reader may write to them itself."""
+        targets = self._firsts()
+        one_each = len({target.identity for target in targets.values()}) == len(targets)
+        return self.all_in_place and not self._plan.cast and not self._overlapping and one_each
+
+    def _firsts(self) -> dict[str, Target]:
+        return {source: self._targets[names[0]] for source, names in self._plan.assignments.items()}
 
     def fill_by(self, read: Callable[[], None], sources: Collection[str]) -> None:
         """``read`` fills what `in_memory` gave for ``sources``; other names of the same tensor follow.

@@ -5,13 +5,30 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from weight_readers_loader.distributed.sharded import Sharded, sharded
+from weight_readers_loader.distributed.placements import Bounds
+from weight_readers_loader.distributed.sharded import sharded
+
+
+class Part(Protocol):
+    """What a target holds of a tensor: ``bounds`` of one of that ``shape``. ``whole`` is what the model has of it."""
+
+    @property
+    def whole(self) -> Any: ...
+
+    @property
+    def shape(self) -> tuple[int, ...]: ...
+
+    @property
+    def bounds(self) -> Bounds: ...
+
+    def renewed(self, part: torch.Tensor) -> torch.Tensor:
+        """What takes the place of the target on the meta device, over ``part``."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -22,7 +39,7 @@ class Target:
     tensor: torch.Tensor
     module: nn.Module | None = None
     attribute: str = ""
-    part: Sharded | None = None
+    part: Part | None = None
 
     @classmethod
     def of(cls, name: str, tensor: torch.Tensor, module: nn.Module | None = None, attribute: str = "") -> Target:
@@ -34,7 +51,7 @@ class Target:
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape that the checkpoint should have: that of the whole."""
-        return tuple(self.tensor.shape if self.part is None else self.part.whole.shape)
+        return tuple(self.tensor.shape if self.part is None else self.part.shape)
 
     @property
     def is_meta(self) -> bool:

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any
 
 from weight_readers import Feature, TensorMeta, TensorSlice
-from weight_readers.tensors import TensorTable
+from weight_readers.tensors import Kind, TensorTable
 from weight_readers_loader.environment import Span
 from weight_readers_loader.wording import counted, size
 
@@ -94,8 +94,9 @@ class Wanted:
 
     def spans(self) -> list[Span]:
         """The bytes that are wanted; of some of the tensors where there are very many."""
-        names = list(self.tensors)[:: 1 + len(self.tensors) // _MOST_SPANS]
-        return [_span(self.tensors[name], self.slices.get(name)) for name in names]
+        table, step = self.tensors, 1 + len(self.tensors) // _MOST_SPANS
+        some = zip(table.names[::step], table.kinds[::step], table.paths[::step], table.offsets[::step], strict=True)
+        return [_span(kind, path, offset, self.slices.get(name)) for name, kind, path, offset in some]
 
     def only(self, names: Collection[str]) -> Wanted:
         """The part of this that is in ``names``."""
@@ -126,12 +127,12 @@ class Wanted:
         return None if self.whole else self.tensors.__contains__
 
 
-def _span(meta: TensorMeta, part: TensorSlice | None) -> Span:
-    dim, start, stop = part.resolve(meta.shape) if part is not None else (0, 0, 0)
-    if part is None or dim != 0 or not meta.shape[0]:
-        return Span(meta.file, meta.offset, meta.offset + meta.nbytes)
-    row = meta.nbytes // meta.shape[0]
-    return Span(meta.file, meta.offset + row * start, meta.offset + row * stop)
+def _span(kind: Kind, path: str, offset: int, part: TensorSlice | None) -> Span:
+    dim, start, stop = part.resolve(kind.shape) if part is not None else (0, 0, 0)
+    if part is None or dim != 0 or not kind.shape[0]:
+        return Span(path, offset, offset + kind.nbytes)
+    row = kind.nbytes // kind.shape[0]
+    return Span(path, offset + row * start, offset + row * stop)
 
 
 def _must_fit(part: TensorSlice, meta: TensorMeta) -> None:

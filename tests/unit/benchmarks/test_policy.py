@@ -13,7 +13,7 @@ CASE = Case("cold", "keep", "whole")
 
 
 def rounds(*seconds: float, anon: int = 0) -> list[dict[str, Any]]:
-    return [{"seconds": each, "anon": anon, "made": "mapped()"} for each in seconds]
+    return [{"seconds": each, "choosing": 0.0015, "anon": anon, "made": "mapped()"} for each in seconds]
 
 
 @pytest.fixture
@@ -41,13 +41,15 @@ def test_with_a_budget_only_arms_that_kept_to_it_count(results: Any) -> None:
 def test_an_arm_that_failed_is_no_measure(results: Any) -> None:
     results["copied"] = [{"error": "no such reader"}, *rounds(0.1, 0.1)]
     assert regret(results, AUTO, None)[1] == "mapped"
-    assert "copied failed" in lines(CASE, results, MIB)[-1]
+    *_, medians, reason = lines(CASE, results, MIB)
+    assert "copied failed" in medians
+    assert reason == "    copied: no such reader"
 
 
 def test_what_is_above_the_goal_or_over_the_budget_is_marked(results: Any) -> None:
     results[TIGHT] = rounds(3.0, 3.0, 3.0, anon=9 * MIB)
     first, second, _ = lines(CASE, results, MIB)
-    assert first == "cold keep whole, auto: 1.10 x mapped; mapped()"
+    assert first == ("cold keep whole, auto: 1100 ms (1.5 looking and choosing), 1.10 x mapped (1000 ms); mapped()")
     assert second.endswith("9 of 1 MiB of memory; mapped()  OVER 1.15  OVER THE BUDGET")
 
 

@@ -136,6 +136,7 @@ def test_a_reader_that_yields_no_views_needs_no_setting_for_owned_tensors(reader
 RULES = {
     "network file system": (Request(), Environment(filesystem="nfs"), OWNED, MAPPED),
     "host-bound and kept": (Request(kept_on_host=True), HERE, MAPPED, OWNED),
+    "taken one by one on the host": (Request(device="cpu"), HERE, MAPPED, OWNED),
     "device placement": (Request(device="cuda:1"), HERE, info("direct", devices={"cuda"}), OWNED),
     "into existing tensors": (Request(into_targets=True), HERE, info("into", features={F.READ_INTO}), OWNED),
     "cached file": (Request(), Environment(page_cache_residency=0.9), OWNED, info("raw", features={F.DIRECT_IO})),
@@ -165,7 +166,10 @@ def test_an_auto_rule_puts_what_it_likes_first_and_says_so(rule: str) -> None:
     ("request_", "environment", "rules"),
     [
         (Request(), HERE, []),
-        (Request(device="cpu"), HERE, []),
+        (Request(device="cpu"), Environment(cpus=8, page_cache_residency=0.0), ["taken one by one on the host"]),
+        (Request(device="cpu", owned=True), HERE, []),
+        (Request(device="cpu", kept_on_host=True), HERE, ["host-bound and kept"]),
+        (Request(device="cpu", into_targets=True), HERE, ["into existing tensors"]),
         (Request(device="meta"), HERE, []),
         (Request(kept_on_host=True, owned=True), HERE, []),
         (Request(kept_on_host=True, device="cuda"), HERE, ["device placement"]),

@@ -57,6 +57,13 @@ def test_cast_converts_and_counts(tmp_path: Path) -> None:
     assert report.cast == {"float32 -> bfloat16": 1}
 
 
+def test_what_is_converted_on_the_way_is_taken_from_views_and_the_rest_read_straight_into_place(tmp_path: Path) -> None:
+    save(tmp_path, a=[1.5, -2])
+    checkpoint = open_checkpoint(tmp_path)
+    assert checkpoint.load_into({"a": torch.zeros(2, dtype=torch.bfloat16)}, cast=True).reader == "safetensors"
+    assert checkpoint.load_into({"a": torch.zeros(2)}).reader == "threaded"
+
+
 def test_cast_materialises_a_meta_parameter_in_the_dtype_the_model_declared(tmp_path: Path) -> None:
     save(tmp_path, weight=[1.5, -2])
     module = nn.Module()

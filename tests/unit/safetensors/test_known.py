@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -81,3 +82,40 @@ def test_files_that_were_read_vouch_for_no_others(path: Path) -> None:
         cache.read([path, path])
     with pytest.raises(CheckpointNotFoundError):
         cache.read([path, path.with_name("missing")])
+
+
+def test_caches_have_what_another_one_read_while_it_is_kept(path: Path, reads: list[object]) -> None:
+    os.utime(path, (1e9, 1e9))
+    first = HeaderCache()
+    meta = first.read([path]).meta
+    assert HeaderCache().read([path]).meta is meta
+    assert len(reads) == 1
+    del first, meta
+    assert list(HeaderCache().read([path]).meta) == ["w"]
+    assert len(reads) == 2
+
+
+def test_a_file_that_was_just_written_is_read_by_each_since_a_change_within_one_tick_would_not_show(path: Path) -> None:
+    just_now = time.time() + 60  # however slow this machine is
+    os.utime(path, (just_now, just_now))
+    first = HeaderCache()
+    first.read([path])
+    write_tensors(path, {"v": ("F32", [1], floats(2))})
+    os.utime(path, (just_now, just_now))
+    assert list(HeaderCache().read([path]).meta) == ["v"]
+
+
+def test_a_cache_has_nothing_of_another_one_once_the_file_is_another(path: Path) -> None:
+    os.utime(path, (1e9, 1e9))
+    first = HeaderCache()
+    first.read([path])
+    write_tensors(path, {"other": ("F32", [1], floats(2))})
+    assert list(HeaderCache().read([path]).meta) == ["other"]
+
+
+@pytest.mark.parametrize("share", [True, False])
+def test_a_file_that_is_not_there_is_not_overlooked_because_the_others_are_known(path: Path, share: bool) -> None:
+    first = HeaderCache()
+    first.read([path])
+    with pytest.raises(CheckpointNotFoundError, match="gone"):
+        (HeaderCache() if share else first).read([path, path.with_name("gone.safetensors")])

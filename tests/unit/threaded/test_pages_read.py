@@ -3,12 +3,13 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
 import torch
 from support.files import entry, write_safetensors, write_tensors
-from support.measure import check_cached, evict, pages_spanned
+from support.measure import cached_pages, check_cached, evict, pages_spanned
 from support.tensors import noise
 
 from weight_readers import TensorSlice
@@ -42,3 +43,21 @@ def test_a_slice_brings_in_the_pages_of_its_rows_and_no_others(tmp_path: Path) -
     ((_, tensor),) = reader.iter_weights([path], slices={"x": TensorSlice(dim=0, start=128, stop=256)})
     assert tensor.shape == (128, 8192)
     check_cached(path, set(pages_spanned(offset + 4 * MIB, offset + 8 * MIB)))
+
+
+def test_what_is_wanted_next_is_on_its_way_while_the_consumer_has_a_tensor(tmp_path: Path) -> None:
+    block = noise(2 * MIB)
+    header = {f"t{i}": entry("U8", [len(block)], i * len(block), (i + 1) * len(block)) for i in range(8)}
+    path = write_safetensors(tmp_path / "many.safetensors", header, block * 8)
+    reader = ThreadedReader(num_threads=1, max_in_flight_bytes=1)
+    meta = reader.read_meta([path])
+    evict(path)
+    weights = reader.iter_weights([path], key_filter={"t1", "t4", "t6"}.__contains__)
+    next(iter(weights))
+    expected = {
+        page for name in ("t1", "t4", "t6") for page in pages_spanned(meta[name].offset, meta[name].offset + len(block))
+    }
+    deadline = time.monotonic() + 30
+    while sum(cached_pages(path)) < len(expected) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    check_cached(path, expected)

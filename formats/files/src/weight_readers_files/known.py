@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+from weakref import WeakValueDictionary
 
 from weight_readers.reader import CheckpointMeta, Files
 from weight_readers_files.natural import natural_order
@@ -16,33 +17,45 @@ Meta = TypeVar("Meta", bound=CheckpointMeta)
 
 @dataclass(frozen=True)
 class KnownHeaders(Generic[Meta]):
-    """The headers of a set of files, and the state each file was in before its header was read.
+    """The headers of a set of files, and the state each file was in before its header was read."""
 
-    ``paths`` are as they were given: a file given twice, or one that is not there, has no state of its own.
-    """
-
-    paths: Sequence[str]
-    inodes: Sequence[int]
+    inodes: Sequence[tuple[int, int]]
     states: Mapping[str, State]
     meta: Meta
+
+
+_Key = tuple[Any, ...]
+"""The parser, the paths, and what shows that the files are the same."""
+
+_kept: WeakValueDictionary[_Key, KnownHeaders[Any]] = WeakValueDictionary()
+"""What some cache holds, of those that share."""
 
 
 class HeaderCache(Generic[Meta]):
     """The headers of the files that were asked for last: a load asks twice, once to check and once to read.
 
-    Threads may share one; the worst that can happen is that a header is read again.
+    What caches of one ``shared_as`` have read they have from one another, for as long as one of them keeps it: the
+    reader that a load is done by is often not the one that checked the files. It names the parser and its settings;
+    None shares nothing. Files that were written to just now are read by each. Threads may share a cache; the worst
+    that can happen is that a header is read again.
     """
 
-    def __init__(self, read_headers: Callable[[Sequence[str]], Meta]) -> None:
+    def __init__(self, read_headers: Callable[[Sequence[str]], Meta], *, shared_as: str | None = None) -> None:
         self._read_headers = read_headers
-        self._last: KnownHeaders[Meta] | None = None
+        self._shared_as = shared_as
+        self._last: tuple[_Key, KnownHeaders[Meta]] | None = None
 
     def read(self, files: Files) -> KnownHeaders[Meta]:
         """The headers of ``files`` as their format's parser gives them, parsed again where a file is another by now."""
         paths = natural_order(files)
         inodes, states = states_of(paths)
-        last = self._last
-        if last is not None and (last.paths, last.inodes, last.states) == (paths, inodes, states):
-            return last
-        self._last = known = KnownHeaders(paths, inodes, states, self._read_headers(paths))
+        key = (self._shared_as, tuple(paths), tuple(inodes), tuple(states.items()))
+        if self._last is not None and self._last[0] == key:
+            return self._last[1]
+        known: KnownHeaders[Meta] | None = None if self._shared_as is None else _kept.get(key)
+        if known is None:
+            known = KnownHeaders(inodes, states, self._read_headers(paths))
+            if self._shared_as is not None and all(state.is_settled for state in states.values()):
+                _kept[key] = known
+        self._last = key, known
         return known

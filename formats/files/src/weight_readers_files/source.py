@@ -12,12 +12,10 @@ from types import TracebackType
 
 from weight_readers import FileChangedError, TruncatedFileError, UnreadableFileError
 from weight_readers_files import State
+from weight_readers_files.advice import will_need
 from weight_readers_files.mapping import map_private
 
 PAGE_BYTES = mmap.ALLOCATIONGRANULARITY
-# The kernel caps one request at the device's read-ahead window or its largest transfer, whichever is more, and
-# drops the rest of a longer one without a word. 128 KiB is the usual window.
-_ADVICE_BYTES = 128 * 1024
 # Linux returns at most 0x7ffff000 bytes from one read.
 _READ_BYTES = 1 << 30
 _AGAIN = "Load again once its writer has finished; replace files by rename, never in place"
@@ -83,13 +81,7 @@ class Source:
         A page fault reads a whole read-ahead window around itself, megabytes that nobody asked for on some
         devices. Pages that are on their way already do not fault.
         """
-        if not hasattr(os, "posix_fadvise"):
-            return
-        with suppress(OSError):  # It is advice; what is wrong with the file shows when it is read.
-            for offset, length in ranges:
-                for begin in range(offset - offset % PAGE_BYTES, offset + length, _ADVICE_BYTES):
-                    count = min(_ADVICE_BYTES, offset + length - begin)
-                    os.posix_fadvise(self._descriptor, begin, count, os.POSIX_FADV_WILLNEED)
+        will_need(self._descriptor, ranges)
 
     def read_into(self, buffer: memoryview, offset: int, *, tensor: str | None = None) -> None:
         """Fill ``buffer`` from ``offset`` on. Raises TruncatedFileError at an early end of the file."""

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
 from weight_readers.errors import FileChangedError
+
+_SETTLED_NS = 100_000_000
 
 
 class State(NamedTuple):
@@ -20,6 +23,11 @@ class State(NamedTuple):
     @classmethod
     def of(cls, status: os.stat_result) -> State:
         return cls(status.st_size, status.st_mtime_ns)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a change after this one is sure to show: the clocks of file systems tick some 100 times a second."""
+        return time.time_ns() - self.mtime_ns > _SETTLED_NS
 
     def require(self, now: State, *, path: str, tensor: str | None = None) -> None:
         """Raise FileChangedError unless ``now`` is this state: the one in which the file's header was read."""
@@ -34,11 +42,11 @@ class State(NamedTuple):
             )
 
 
-def states_of(paths: Sequence[str]) -> tuple[list[int], dict[str, State]]:
-    """Inode and state of each file that can be looked at; whoever reads the headers says what is wrong with others."""
+def states_of(paths: Sequence[str]) -> tuple[list[tuple[int, int]], dict[str, State]]:
+    """``(device, inode)`` and state of each file that can be looked at; of others their reader says what is wrong."""
     looked_at: dict[str, os.stat_result] = {}
     for path in paths:
         with suppress(OSError, ValueError):
             looked_at[path] = os.stat(path)
-    inodes = [status.st_ino for status in looked_at.values()]
+    inodes = [(status.st_dev, status.st_ino) for status in looked_at.values()]
     return inodes, {path: State.of(status) for path, status in looked_at.items()}

@@ -12,4 +12,4 @@ class HeaderCache(weight_readers_files.known.HeaderCache[CheckpointMeta]):
     """The headers of the files that were asked for last: a load asks twice, once to check and once to read."""
 
     def __init__(self) -> None:
-        super().__init__(lambda paths: read_headers(paths))
+        super().__init__(lambda paths: read_headers(paths), shared_as="safetensors")

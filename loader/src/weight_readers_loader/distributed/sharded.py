@@ -21,6 +21,10 @@ class Sharded:
     local: torch.Tensor
     bounds: Bounds
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.whole.shape)
+
     def renewed(self, part: torch.Tensor) -> torch.Tensor:
         """A DTensor of the same mesh, placements and global shape, over ``part``."""
         made: torch.Tensor = type(self.whole).from_local(

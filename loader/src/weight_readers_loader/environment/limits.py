@@ -5,9 +5,13 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
+
+_MOST = 1 << 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,19 +28,23 @@ HERE = Places()
 
 def available_memory(places: Places = HERE) -> int | None:
     """Bytes that this process can still take before the machine or a cgroup of it has no more; None off Linux."""
-    return _memory(places, swap=0)
+    return _memory(places, _text(places.meminfo))
 
 
 def reachable_memory(places: Places = HERE) -> int | None:
     """The same with swap: beyond it the kernel ends processes. Group limits on swap itself are not looked at."""
-    return _memory(places, swap=_table(places.meminfo).get("SwapFree", 0) * 1024)
+    machine = _text(places.meminfo)
+    left = _memory(places, machine)
+    return None if left is None else left + (_counter(machine, "SwapFree") or 0) * 1024
 
 
-def _memory(places: Places, swap: int) -> int | None:
-    free = _table(places.meminfo).get("MemAvailable")
-    groups = [*_left(_groups(places, "memory", ""), _V2), *_left(_groups(places, "memory", "memory"), _V1)]
-    left = min([*([] if free is None else [free * 1024]), *groups], default=None)
-    return None if left is None else left + swap
+def _memory(places: Places, machine: str) -> int | None:
+    free = _counter(machine, "MemAvailable")
+    left = None if free is None else free * 1024
+    for names, mounted in ((_V2, ""), (_V1, "memory")):
+        for folder in _groups(places, "memory", mounted):
+            left = _least(left, folder, names)
+    return left
 
 
 def local_ranks(environ: Mapping[str, str] = os.environ) -> int | None:
@@ -48,9 +56,9 @@ def local_ranks(environ: Mapping[str, str] = os.environ) -> int | None:
 def available_cpus(places: Places = HERE) -> int:
     """The CPUs of the affinity mask, at most the cgroups' quota, at least 1."""
     here = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    quotas = [_ratio(_words(folder / "cpu.max")) for folder in _groups(places, "cpu", "")]
+    quotas = [_ratio(_words(f"{folder}/cpu.max")) for folder in _groups(places, "cpu", "")]
     for folder in _groups(places, "cpu", "cpu"):
-        quotas.append(_ratio(_words(folder / "cpu.cfs_quota_us") + _words(folder / "cpu.cfs_period_us")))
+        quotas.append(_ratio(_words(f"{folder}/cpu.cfs_quota_us") + _words(f"{folder}/cpu.cfs_period_us")))
     return max(1, min([here, *(math.ceil(quota) for quota in quotas if quota is not None)]))
 
 
@@ -67,27 +75,37 @@ _V2 = _Names("memory.max", "memory.current", ("active_file", "inactive_file"))
 _V1 = _Names("memory.limit_in_bytes", "memory.usage_in_bytes", ("total_active_file", "total_inactive_file"))
 
 
-def _left(folders: Iterable[Path], names: _Names) -> Iterator[int]:
-    for folder in folders:
-        limit, used = _number(folder / names.limit), _number(folder / names.used)
-        if limit is not None and used is not None:
-            statistics = _table(folder / "memory.stat")
-            # Cached files count as used, and go when memory is asked for: what was read before is no shortage.
-            yield max(0, limit - used + sum(statistics.get(name, 0) for name in names.cache))
+def _least(left: int | None, folder: str, names: _Names) -> int | None:
+    """``left``, or what the group has left where that is less."""
+    limit, used = _number(f"{folder}/{names.limit}"), _number(f"{folder}/{names.used}")
+    if limit is None or used is None:
+        return left
+    beyond = limit - used
+    if left is None or beyond < left:
+        statistics = _text(f"{folder}/memory.stat")
+        # Cached files count as used, and go when memory is asked for: what was read before is no shortage.
+        beyond = max(0, beyond + sum(_counter(statistics, name) or 0 for name in names.cache))
+    return beyond if left is None else min(left, beyond)
 
 
-def _groups(places: Places, controller: str, mounted: str) -> Iterator[Path]:
+def _groups(places: Places, controller: str, mounted: str) -> tuple[str, ...]:
     """The folders of the groups that limit this process: its own and those above. In a container only the last exist.
 
     ``mounted`` is the folder of a version 1 controller below the root, "" for version 2.
     """
-    for line in _text(places.own).splitlines():
+    return _folders(_text(places.own), str(places.cgroups / mounted), controller, bool(mounted))
+
+
+@lru_cache(maxsize=16)
+def _folders(own: str, root: str, controller: str, is_version_1: bool) -> tuple[str, ...]:
+    found: list[str] = []
+    for line in own.splitlines():
         _, _, rest = line.partition(":")
         controllers, colon, path = rest.partition(":")
-        if colon and (controller in controllers.split(",") if mounted else not controllers):
-            root = places.cgroups / mounted
-            folder = root / path.lstrip("/")
-            yield from (each for each in (folder, *folder.parents) if each == root or root in each.parents)
+        if colon and (controller in controllers.split(",") if is_version_1 else not controllers):
+            folder = Path(root, path.lstrip("/"))
+            found += (str(each) for each in (folder, *folder.parents) if each.is_relative_to(root))
+    return tuple(found)
 
 
 def _ratio(pair: list[str]) -> float | None:
@@ -96,23 +114,30 @@ def _ratio(pair: list[str]) -> float | None:
     return int(pair[0]) / int(pair[1])
 
 
-def _number(path: Path) -> int | None:
+def _number(path: str) -> int | None:
     words = _words(path)
     return int(words[0]) if words and words[0].isdecimal() else None
 
 
-def _table(path: Path) -> dict[str, int]:
-    """Lines of a name and a number, as in ``MemAvailable:   123 kB`` or ``inactive_file 123``."""
-    rows = (line.split() for line in _text(path).splitlines())
-    return {row[0].rstrip(":"): int(row[1]) for row in rows if len(row) > 1 and row[1].isdecimal()}
+def _counter(table: str, name: str) -> int | None:
+    """The number on the line of that name, as in ``MemAvailable:   123 kB`` or ``inactive_file 123``."""
+    found = re.search(rf"^{name}:?[ \t]+(\d+)\b", table, re.MULTILINE)
+    return None if found is None else int(found[1])
 
 
-def _words(path: Path) -> list[str]:
+def _words(path: str) -> list[str]:
     return _text(path).split()
 
 
-def _text(path: Path) -> str:
+def _text(path: str | Path) -> str:
+    """What the file holds; nothing where it cannot be read. Of what the kernel tells one read has it all."""
     try:
-        return path.read_text()
+        descriptor = os.open(path, os.O_RDONLY)
     except OSError:
         return ""
+    try:
+        return os.read(descriptor, _MOST).decode(errors="replace")
+    except OSError:
+        return ""
+    finally:
+        os.close(descriptor)

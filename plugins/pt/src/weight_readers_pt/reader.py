@@ -35,7 +35,7 @@ class PtReader:
         self._options = MappingOptions(reader=INFO.name, readonly=readonly, copy=copy, prefetch=prefetch)
         self.info = self._options.declared(INFO)
         self.selection = None
-        self._headers: HeaderCache[PtMeta] = HeaderCache(read_meta)
+        self._headers: HeaderCache[PtMeta] = HeaderCache(read_meta, shared_as="pt")
 
     def read_meta(self, files: Files) -> CheckpointMeta:
         """Check every file. Raises `CheckpointProblems` listing all that is wrong, over all files.

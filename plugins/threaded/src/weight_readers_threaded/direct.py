@@ -49,7 +49,7 @@ class Opener:
 
     def _buffered(self, path: str) -> OpenFile:
         plan = self._plans[path]
-        return OpenFile(path, plan.state, exact=plan.partial)
+        return OpenFile(path, plan.state, exact=plan.pages() if plan.partial else None)
 
     def _by_what_is_cached(self, path: str) -> OpenFile:
         wanted = self._plans[path].wanted

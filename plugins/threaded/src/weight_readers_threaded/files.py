@@ -7,11 +7,12 @@ import errno
 import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
 from weight_readers import FileChangedError, TruncatedFileError, UnreadableFileError
-from weight_readers_files import State
+from weight_readers_files import Range, State
+from weight_readers_files.advice import Ahead
 
 _IOV_BYTES = 0x7FFFF000
 """Linux transfers at most this much in one call."""
@@ -24,12 +25,15 @@ class OpenFile:
 
     ``expected`` is the state in which the header was read. A file that was written to since is refused when it is
     opened and after every request; one that was replaced by rename goes on being read in its old form. With
-    ``exact`` no read pulls in more of the file than it asks for.
+    ``exact`` ranges no read pulls in anything else of the file, and they are asked for ahead of the reads.
     """
 
-    def __init__(self, path: str, expected: State | None = None, *, direct: bool = False, exact: bool = False) -> None:
+    def __init__(
+        self, path: str, expected: State | None = None, *, direct: bool = False, exact: Iterable[Range] | None = None
+    ) -> None:
         self.path = path
         self.direct = direct
+        self.ahead = None if exact is None else Ahead(exact)
         self.fd = _open(path, os.O_DIRECT if direct else 0)
         try:
             self._state = expected or self._now()
@@ -37,7 +41,7 @@ class OpenFile:
         except BaseException:
             self.close()
             raise
-        if exact and hasattr(os, "posix_fadvise"):
+        if exact is not None and hasattr(os, "posix_fadvise"):
             with suppress(OSError):  # advice
                 os.posix_fadvise(self.fd, 0, 0, os.POSIX_FADV_RANDOM)
 
@@ -111,6 +115,8 @@ which may be fewer than there is room for, and 0 at the end of the file."""
 
 def buffered(file: OpenFile, buffers: Sequence[memoryview], offset: int) -> int:
     """Through the page cache, into place."""
+    if file.ahead is not None:
+        file.ahead.read_to(file.fd, offset + sum(map(len, buffers)))
     # Beyond its limit the kernel stops by itself, except that one single longer buffer is an error on some.
     return os.preadv(file.fd, [buffers[0][:_IOV_BYTES]] if len(buffers[0]) > _IOV_BYTES else buffers, offset)
 

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import NamedTuple
 from weakref import WeakValueDictionary
 
@@ -22,10 +21,6 @@ class _Key(NamedTuple):
     state: State
 
 
-_SETTLED_NS = 100_000_000
-"""How old a file's last change must be: clocks of file systems tick some 100 times a second, so that a second change
-within one tick would not show."""
-
 _held: WeakValueDictionary[_Key, GGUFHeader] = WeakValueDictionary()
 
 
@@ -35,7 +30,7 @@ def held_header(path: str) -> tuple[GGUFHeader, tuple[CheckpointError, ...]]:
     if key is not None and (found := _held.get(key)) is not None:
         return found, ()
     header, problems = scan_header(path)
-    if key is not None and not problems and header.state == key.state and _is_settled(key.state):
+    if key is not None and not problems and header.state == key.state and key.state.is_settled:
         _held[key] = header
     return header, problems
 
@@ -46,7 +41,3 @@ def _key(path: str) -> _Key | None:
     except (OSError, ValueError):
         return None  # whoever reads the header says what is wrong
     return _Key(path, status.st_dev, status.st_ino, State.of(status))
-
-
-def _is_settled(state: State) -> bool:
-    return time.time_ns() - state.mtime_ns > _SETTLED_NS

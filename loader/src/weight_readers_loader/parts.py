@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Targets that take a slice of a tensor each, as the caller says; of a DTensor its placements say it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import torch
+
+from weight_readers import TargetMismatchError, TensorMeta, TensorSlice
+from weight_readers_loader.distributed.placements import Bounds
+from weight_readers_loader.targets import Target
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Sliced:
+    """What a plain tensor of the model holds, as `weight_readers_loader.targets.Part` has it."""
+
+    whole: torch.Tensor
+    shape: tuple[int, ...]
+    bounds: Bounds
+
+    def renewed(self, part: torch.Tensor) -> torch.Tensor:
+        return part
+
+
+def cut(
+    targets: Mapping[str, Target], slices: Mapping[str, TensorSlice], tensors: Mapping[str, TensorMeta]
+) -> dict[str, Target]:
+    """The targets, those of ``slices`` as parts of the tensors of these names.
+
+    Raises ValueError for a slice that no target takes, IndexError for one of a dimension that is not there, and
+    TargetMismatchError where the target has another shape than the slice.
+    """
+    cuts = [_cut(targets, tensors[name], part) for name, part in slices.items()]
+    return {**targets, **{target.name: target for target in cuts}}
+
+
+def take_alike(source: str, targets: Sequence[Target]) -> None:
+    """Raise TargetMismatchError where one tensor is for several targets that take different parts of it."""
+    parts = {target.name: target.part.bounds if target.part else _all(target.shape) for target in targets}
+    if len(set(parts.values())) > 1:
+        raise TargetMismatchError(
+            f"the targets {', '.join(sorted(parts))} take different parts of one tensor, {source!r}",
+            fix="Nothing was written; load them one after the other",
+        )
+
+
+def _all(shape: Sequence[int]) -> Bounds:
+    return tuple((0, size) for size in shape)
+
+
+def _cut(targets: Mapping[str, Target], meta: TensorMeta, part: TensorSlice) -> Target:
+    target = targets.get(meta.target) or targets.get(meta.name)
+    if target is None:
+        raise ValueError(f"slices: no target is called {meta.name!r}")
+    if target.part is not None:
+        raise ValueError(f"slices: {meta.name!r} is a DTensor here, whose placements say which part it holds")
+    bounds = _bounds(meta, part)
+    held, wanted = tuple(target.tensor.shape), tuple(stop - start for start, stop in bounds)
+    if held != wanted:
+        raise TargetMismatchError(
+            f"target {target.name!r} is {list(held)}, and {part.start}:{part.stop} of dimension {part.dim} of the "
+            f"tensor in {meta.file} is {list(wanted)}",
+            fix="Nothing was written; give a target of the shape of the slice",
+            shapes=((target.name, str(list(wanted)), str(list(held))),),
+        )
+    return replace(target, part=Sliced(whole=target.tensor, shape=meta.stored_shape, bounds=bounds))
+
+
+def _bounds(meta: TensorMeta, part: TensorSlice) -> Bounds:
+    """The slice in elements of the tensor in memory, of which packed types have fewer than the file."""
+    try:
+        dim, *ends = part.resolve(meta.shape)
+    except IndexError as error:
+        raise IndexError(f"slices: {error}: {meta.file}, tensor {meta.name!r}") from None
+    start, stop = (_stored(meta, dim, end) for end in ends)
+    return tuple((start, stop) if each == dim else (0, size) for each, size in enumerate(meta.stored_shape))
+
+
+def _stored(meta: TensorMeta, dim: int, end: int) -> int:
+    whole, rest = divmod(end * meta.stored_shape[dim], meta.shape[dim] or 1)
+    if rest:
+        raise TargetMismatchError(
+            f"tensor {meta.name!r} of {meta.source_dtype} in {meta.file} cannot be cut at {end} of dimension {dim}: "
+            f"its {meta.stored_shape[dim]} elements there hold {meta.shape[dim]} of the model",
+            fix="Nothing was written; cut it between whole elements, or by another dimension",
+        )
+    return whole
