@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.files import write_tensors
@@ -39,34 +40,35 @@ def model(server: ObjectServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     return path
 
 
-def read(server: ObjectServer, model: Path, reader: StreamerReader) -> set[str]:
-    """Who signed, of a load that is right."""
+def read(server: ObjectServer, model: Path, **options: Any) -> set[str]:
+    """Who signed, of a load that is right: one tensor at a time, so that some threads begin late."""
     server.asked.clear()
+    reader = StreamerReader(memory_limit=SIZE, **options)
     assert contents(StreamerReader().iter_weights([model])) == contents(reader.iter_weights([URI]))
     assert sum(each.sent for each in server.asked) >= COUNT * SIZE
     return {each.signer for each in server.asked}
 
 
 def test_unsigned_requests_are_not_signed_though_there_are_keys(server: ObjectServer, model: Path) -> None:
-    assert read(server, model, StreamerReader(unsigned=True)) == {""}
-    assert read(server, model, StreamerReader()) == {"key"}
+    assert read(server, model, unsigned=True) == {""}
+    assert read(server, model) == {"key"}
 
 
 def test_a_profile_that_was_asked_for_signs_whatever_keys_the_environment_has(
     server: ObjectServer, model: Path
 ) -> None:
-    assert read(server, model, StreamerReader(profile="one")) == {"ONE"}
-    assert read(server, model, StreamerReader(profile="other")) == {"OTHER"}
+    assert read(server, model, profile="one") == {"ONE"}
+    assert read(server, model, profile="other") == {"OTHER"}
 
 
 def test_keys_of_the_environment_come_before_a_profile_that_it_names(
     server: ObjectServer, model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_PROFILE", "one")
-    assert read(server, model, StreamerReader()) == {"key"}
+    assert read(server, model) == {"key"}
     for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
         monkeypatch.delenv(name)
-    assert read(server, model, StreamerReader()) == {"ONE"}
+    assert read(server, model) == {"ONE"}
 
 
 def test_loads_that_are_under_way_together_keep_their_names(server: ObjectServer, model: Path) -> None:
@@ -104,9 +106,9 @@ def test_the_place_in_the_configuration_file_counts_for_both(
     (tmp_path / "config").write_text(FILES[written].format(server.endpoint))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "config"))
     server.region = "eu-west-1"
-    reader = StreamerReader(profile="one" if "asked" in written else None)
-    read(server, model, reader)
-    place = reader.place(URI)
+    profile = "one" if "asked" in written else None
+    read(server, model, profile=profile)
+    place = StreamerReader(profile=profile).place(URI)
     assert place["endpoint"] == f"{server.endpoint} (AWS's configuration file)"
     assert place["region"] == "eu-west-1 (AWS's configuration file)"
 
