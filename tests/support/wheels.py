@@ -28,21 +28,13 @@ def build_wheelhouse(folder: Path) -> Path:
     core, *others = our_distributions()
     # pip before 23.3 resolves the extras of the first requirement only, so core[all] leads.
     # The build backend is the one of this environment (requirements-dev.txt): no index is asked for it.
-    _gather(folder, "--no-build-isolation", f"{core}[all]", *map(str, others))
-    return folder
-
-
-def add(wheelhouse: Path, requirement: str) -> None:
-    """Gather besides what an extra of ours depends on, which no other does."""
-    _gather(wheelhouse, "--find-links", str(wheelhouse), requirement)
-
-
-def _gather(folder: Path, *arguments: str) -> None:
-    options = ["--quiet", "--constraint", str(ROOT / "constraints.txt"), "--wheel-dir", str(folder)]
-    command = [sys.executable, "-m", "pip", "wheel", *options, *arguments]
-    done = subprocess.run(command, capture_output=True, text=True)
+    options = ["--no-build-isolation", "--quiet", "--constraint", str(ROOT / "constraints.txt")]
+    command = [sys.executable, "-m", "pip", "wheel"]
+    wanted = [f"{core}[all]", *map(str, others)]
+    done = subprocess.run([*command, *options, "--wheel-dir", str(folder), *wanted], capture_output=True, text=True)
     if done.returncode:
         raise RuntimeError(f"the wheelhouse could not be built:\n{done.stderr}")
+    return folder
 
 
 def download(requirement: str, folder: Path) -> Path:

@@ -69,9 +69,12 @@ class Store(ABC):
         self._lock = threading.Lock()
 
     def state(self, uri: Uri) -> ObjectState:
-        """Size and version."""
+        """Size and version. Raises UnreadableFileError for a key by which the native client finds another object."""
         if not uri.key or uri.key.endswith("/"):
             raise UnreadableFileError("a prefix, not an object", path=str(uri), expected="the URI of a file")
+        if {"", ".", ".."}.intersection(uri.key.split("/")):
+            what = "the key has an empty part, or one of dots alone: the native client leaves those out"
+            raise UnreadableFileError(what, path=str(uri), fix="Copy the object to a key without")
         return self._ask(uri, lambda: self._state(uri))
 
     def head_with_checksums(self, uri: Uri) -> Mapping[str, Any]:
@@ -104,6 +107,8 @@ class Store(ABC):
 
         Folders below have no size. Empty where nothing lies there.
         """
+        if not uri.bucket:
+            raise UnreadableFileError("no bucket", path=str(uri), expected=f"{uri.scheme}://BUCKET/FOLDER")
         prefix = f"{uri.key.rstrip('/')}/" if uri.key.strip("/") else ""
         found: list[StoredFile] = []
         left = self._pages(uri, prefix)
