@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
-from weight_readers import CheckpointError
+from weight_readers import CheckpointError, UnreadableFileError
 from weight_readers_runai import refusals
 from weight_readers_runai.s3_clients import S3Client, s3_client
 from weight_readers_runai.s3_settings import S3Settings
@@ -22,6 +22,10 @@ class S3Store(Store):
     settings: S3Settings
 
     def _state(self, uri: Uri) -> ObjectState:
+        """Raises UnreadableFileError for a key by which the native client finds another object."""
+        if {"", ".", ".."}.intersection(uri.key.split("/")):
+            what = "the key has an empty part, or one of dots alone: not all clients keep those"
+            raise UnreadableFileError(what, path=str(uri), fix="Copy the object to a key without")
         answer = self._head(uri)
         return ObjectState(int(answer["ContentLength"]), str(answer.get("ETag", "")))
 
@@ -112,7 +116,8 @@ class S3Store(Store):
         """
         from runai_model_streamer.s3_utils.s3_utils import S3Credentials
 
-        settings, keys = self.settings, (None, None, None)
+        settings = self.settings
+        keys: tuple[str | None, str | None, str | None] = (None, None, None)
         if settings.unsigned:
             keys = ("", "", None)
         elif settings.profile is not None:

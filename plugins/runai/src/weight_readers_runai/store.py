@@ -69,12 +69,9 @@ class Store(ABC):
         self._lock = threading.Lock()
 
     def state(self, uri: Uri) -> ObjectState:
-        """Size and version. Raises UnreadableFileError for a key by which the native client finds another object."""
+        """Size and version."""
         if not uri.key or uri.key.endswith("/"):
             raise UnreadableFileError("a prefix, not an object", path=str(uri), expected="the URI of a file")
-        if {"", ".", ".."}.intersection(uri.key.split("/")):
-            what = "the key has an empty part, or one of dots alone: the native client leaves those out"
-            raise UnreadableFileError(what, path=str(uri), fix="Copy the object to a key without")
         return self._ask(uri, lambda: self._state(uri))
 
     def head_with_checksums(self, uri: Uri) -> Mapping[str, Any]:
