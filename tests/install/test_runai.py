@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+from support.files import write_tensors
+from support.object_server import ObjectServer, only_loopback
 from support.venvs import Venv
 
 from weight_readers._catalogue import KNOWN_READERS
@@ -32,6 +35,27 @@ def test_without_the_vendors_package_its_scheme_is_not_offered_and_the_command_i
     assert runai.run("say(sorted(weight_readers.describe_reader('runai_streamer').schemes))").json == ["file"]
     _, said, _ = runai.run("refused(lambda: weight_readers.select_weight_reader(schemes={'s3'}))").json
     assert 'pip install "weight-readers-runai[s3]"' in said
+
+
+@pytest.fixture
+def with_s3(runai: Venv) -> Iterator[Venv]:
+    runai.install_from_index("weight-readers-runai[s3]")
+    yield runai
+    runai.uninstall("runai-model-streamer-s3", "boto3", "botocore", "s3transfer", "awscrt")
+
+
+def test_with_the_vendors_package_its_scheme_is_offered_and_read(
+    with_s3: Venv, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = write_tensors(tmp_path / "m.safetensors", {"w": ("U8", [3], b"abc")}).read_bytes()
+    with ObjectServer({"models/m.safetensors": data}).running() as server:
+        only_loopback(monkeypatch, server.endpoint)
+        found = with_s3.run("""
+            schemes = weight_readers.describe_reader("runai_streamer").schemes
+            reader = weight_readers.select_weight_reader(schemes={"s3"})
+            say([sorted(schemes), {n: t.tolist() for n, t in reader.iter_weights(["s3://models/m.safetensors"])}])
+        """).json
+    assert found == [["file", "s3"], {"w": list(b"abc")}]
 
 
 def test_the_table_of_core_names_for_each_store_what_the_plugin_itself_names(runai: Venv) -> None:

@@ -48,13 +48,20 @@ _FAILURES = {"busy": (503, "SlowDown"), "broken": (500, "InternalError"), "denie
 
 
 class Asked(NamedTuple):
-    """One request: its method, ``bucket/key``, the range asked for as ``(begin, end)``, the bytes that were sent."""
+    """One request: its method, ``bucket/key``, the range asked for as ``(begin, end)``, the bytes that were sent.
+
+    ``signer`` is the access key that it was signed with, empty where it was not.
+    """
 
     method: str
     key: str
     span: tuple[int, int] | None
     sent: int
-    signed: bool
+    signer: str
+
+    @property
+    def signed(self) -> bool:
+        return bool(self.signer)
 
 
 class _Server(http.server.ThreadingHTTPServer):
@@ -296,6 +303,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return unquote(urlsplit(self.path).path).lstrip("/")
 
     def _log(self, key: str, span: tuple[int, int] | None, sent: int) -> None:
-        asked = Asked(self.command, key, span, sent, "Authorization" in self.headers)
+        signer = self.headers.get("Authorization", "").partition("Credential=")[2].partition("/")[0]
+        asked = Asked(self.command, key, span, sent, signer)
         self.store.asked.append(asked)
         self.store.before(asked)

@@ -90,6 +90,7 @@ def test_of_a_store_that_no_reader_works_in_it_is_not_the_option_that_is_refused
     done = invoke(*command, "az://models/m.gguf", "--option", "account=x")
     assert done.exit_code == 1
     assert "cannot read az" in done.stderr
+    assert "Copy the folder to this machine" in done.stderr
     assert "account" not in done.stderr
 
 

@@ -131,6 +131,30 @@ def test_a_prefix_is_no_object(server: ObjectServer, model: Path, uri: str) -> N
         StreamerReader().read_meta([uri])
 
 
+@pytest.mark.parametrize("key", ["a//b", "a///b", "/b", "a/./b", "a/../b"])
+def test_a_key_by_which_the_native_client_finds_another_object_is_refused(server: ObjectServer, key: str) -> None:
+    """It left out the empty part of ``a//b`` and read ``a/b``, without an error."""
+    server.objects |= {f"models/{each}": b"x" for each in (key, "a/b", "b")}
+    with pytest.raises(UnreadableFileError, match="the key has an empty part"):
+        StreamerReader().read_meta([f"s3://models/{key}"])
+    assert server.asked == []
+
+
+@pytest.mark.parametrize("name", ["a b", "ü", "a+b", "50%", "%41", "q?x=1", "h#f", "a&b", "a;b", "back\\slash", "星"])
+def test_an_odd_key_is_the_same_to_both_clients(server: ObjectServer, tmp_path: Path, name: str) -> None:
+    path = write_safetensors(tmp_path / "model.safetensors", SOUND, BODY)
+    server.objects[f"models/{name}"] = path.read_bytes()
+    weights = contents(StreamerReader().iter_weights([f"s3://models/{name}"]))
+    assert weights == contents(StreamerReader().iter_weights([path]))
+    assert {each.key for each in server.asked} == {f"models/{name}"}
+
+
+@pytest.mark.parametrize("uri", ["s3://", "s3:///models"])
+def test_a_uri_without_a_bucket_is_refused(server: ObjectServer, uri: str) -> None:
+    with pytest.raises(UnreadableFileError, match="no bucket"):
+        StreamerReader().list_folder(uri)
+
+
 def test_denied_is_said_with_endpoint_region_and_the_variables_seen(server: ObjectServer, model: Path) -> None:
     server.fault = "denied"
     with pytest.raises(UnreadableFileError, match="access denied") as caught:

@@ -13,6 +13,7 @@ from typing import Any
 from weight_readers import (
     Feature,
     ListsFiles,
+    NoSuitableReaderError,
     PluginContractError,
     StoredFile,
     WeightReader,
@@ -74,8 +75,12 @@ def reader_there(scheme: str, feature: Feature, options: Mapping[str, Any]) -> W
     chosen = explain_selection(**need).chosen
     known = describe_reader(chosen).options if chosen is not None else options
     own = {name: value for name, value in options.items() if name in known}
-    with of_options(own):
-        return select_weight_reader(**need, options=own, strict=True)
+    try:
+        with of_options(own):
+            return select_weight_reader(**need, options=own, strict=True)
+    except NoSuitableReaderError as error:
+        error.fix = error.fix or "Copy the folder to this machine (rclone copy, azcopy), then give it from there"
+        raise
 
 
 def _lister(scheme: str, options: Mapping[str, Any]) -> ListsFiles:

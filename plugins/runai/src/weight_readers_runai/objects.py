@@ -129,12 +129,14 @@ class StoredObjects:
 
     def open(self) -> Streamer:
         """A session that is told the settings which the headers were read with."""
-        native.claim(_uri(next(iter(self._states))))
+        uri = _uri(next(iter(self._states)))
+        native.claim(uri)
+        credentials = self._store.credentials(uri)
         # One request per range of ours, which is what `guard` relies on.
         environment = {"RUNAI_STREAMER_CHUNK_BYTESIZE": str(_BLOCK_BYTES), **self._options.threads()}
         settings = self._store.settings
         streamer = Streamer(environment | settings.native(), keep_environment=True)
-        if (credentials := settings.credentials()) is not None:
+        if credentials is not None:
             streamer.use_credentials(credentials)
         return streamer
 

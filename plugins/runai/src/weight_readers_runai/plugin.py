@@ -52,7 +52,6 @@ def declared() -> ReaderInfo:
         alignment=Alignment.NATURAL,
         writes=Writes.OWN,
         options=OPTIONS.union(*(STORE_OPTIONS[scheme] for scheme in stores)),
-        tunable=frozenset({"direct_io"}),
         requires=(
             Requirement(module="torch", distribution="torch"),
             Requirement(module=PACKAGE, distribution=DISTRIBUTION),

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any
 
-from weight_readers import CheckpointError
+from weight_readers import CheckpointError, UnreadableFileError
 from weight_readers_runai import refusals
-from weight_readers_runai.s3_clients import s3_client
+from weight_readers_runai.s3_clients import S3Client, s3_client
 from weight_readers_runai.s3_settings import S3Settings
 from weight_readers_runai.store import Name, ObjectState, Store
 from weight_readers_runai.uris import Uri
@@ -22,6 +22,10 @@ class S3Store(Store):
     settings: S3Settings
 
     def _state(self, uri: Uri) -> ObjectState:
+        """Raises UnreadableFileError for a key by which the native client finds another object."""
+        if {"", ".", ".."}.intersection(uri.key.split("/")):
+            what = "the key has an empty part, or one of dots alone: not all clients keep those"
+            raise UnreadableFileError(what, path=str(uri), fix="Copy the object to a key without")
         answer = self._head(uri)
         return ObjectState(int(answer["ContentLength"]), str(answer.get("ETag", "")))
 
@@ -104,7 +108,30 @@ class S3Store(Store):
             raise refusals.short(uri, f"{sent} bytes in an answer of {length}", self.settings)
         return int(total)
 
-    def _make(self) -> Any:
+    def credentials(self, uri: Uri) -> Any:
+        """Place, region, and whose keys: the library makes a client for each of its threads, when the variables are as
+        before again, and reads the keys that it finds there. Empty keys are none: requests are not signed.
+
+        Raises CheckpointError where there are no credentials in the profile that was asked for.
+        """
+        from runai_model_streamer.s3_utils.s3_utils import S3Credentials
+
+        settings = self.settings
+        keys: tuple[str | None, str | None, str | None] = (None, None, None)
+        if settings.unsigned:
+            keys = ("", "", None)
+        elif settings.profile is not None:
+            keys = self._obtained(uri, lambda: self._s3().keys())
+        return S3Credentials(*keys, settings.region, settings.endpoint)
+
+    def _client(self) -> Any:
+        return self._s3().client
+
+    def _s3(self) -> S3Client:
+        made: S3Client = super()._client()
+        return made
+
+    def _make(self) -> S3Client:
         return s3_client(self.settings, attempts=self._attempts, seconds=self._each_attempt())
 
 

@@ -8,7 +8,7 @@ import re
 import threading
 from collections import OrderedDict
 from collections.abc import Hashable
-from typing import Any
+from typing import Any, NamedTuple
 
 from weight_readers_runai.s3_settings import S3Settings
 
@@ -19,17 +19,34 @@ _VARIABLES = re.compile(r"AWS_.*|BOTO_.*|HOME|.*_(CA_BUNDLE|PROXY)|SSL_CERT_.*",
 _FILES = {"AWS_SHARED_CREDENTIALS_FILE": "~/.aws/credentials", "AWS_CONFIG_FILE": "~/.aws/config"}
 
 
+class S3Client(NamedTuple):
+    """A client, and the session of boto3 that it was made by."""
+
+    client: Any
+    session: Any
+
+    def keys(self) -> tuple[str, str, str | None]:
+        """Key, secret and session token as they are now. Raises what boto3 raises where there are none."""
+        from botocore.exceptions import NoCredentialsError
+
+        found = self.session.get_credentials()
+        if found is None:
+            raise NoCredentialsError
+        now = found.get_frozen_credentials()
+        return now.access_key, now.secret_key, now.token
+
+
 class _Slot:
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.client: Any = None
+        self.made: S3Client | None = None
 
 
 _slots: OrderedDict[Hashable, _Slot] = OrderedDict()
 _lock = threading.Lock()
 
 
-def s3_client(settings: S3Settings, *, attempts: int, seconds: float) -> Any:
+def s3_client(settings: S3Settings, *, attempts: int, seconds: float) -> S3Client:
     """A client that asks ``attempts`` times, ``seconds`` each at most. Thread-safe, as boto3's are.
 
     Raises what boto3 raises: for a profile that is not there, or credentials that a service does not give.
@@ -41,9 +58,9 @@ def s3_client(settings: S3Settings, *, attempts: int, seconds: float) -> Any:
         while len(_slots) > _MOST:
             _slots.popitem(last=False)
     with slot.lock:
-        if slot.client is None:
-            slot.client = _made(settings, attempts, seconds)
-        return slot.client
+        if slot.made is None:
+            slot.made = _made(settings, attempts, seconds)
+        return slot.made
 
 
 def _identity(settings: S3Settings) -> Hashable:
@@ -65,7 +82,7 @@ def _state(path: str) -> Hashable:
     return found.st_mtime_ns, found.st_size, found.st_ino
 
 
-def _made(settings: S3Settings, attempts: int, seconds: float) -> Any:
+def _made(settings: S3Settings, attempts: int, seconds: float) -> S3Client:
     import boto3
     import botocore.config
     import botocore.session
@@ -78,4 +95,4 @@ def _made(settings: S3Settings, attempts: int, seconds: float) -> Any:
         signature_version=botocore.UNSIGNED if settings.unsigned else None,
     )
     session = boto3.Session(profile_name=settings.profile, region_name=settings.region)
-    return session.client("s3", endpoint_url=settings.endpoint, config=config)
+    return S3Client(session.client("s3", endpoint_url=settings.endpoint, config=config), session)

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
-from weight_readers_runai.settings import StoreSettings, checked_endpoint, first
+from weight_readers_runai import aws_config
+from weight_readers_runai.settings import OPTION, StoreSettings, checked_endpoint, first
 
 DEPRECATED_ENDPOINT = "RUNAI_STREAMER_S3_ENDPOINT"
 _ENDPOINTS = ("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL", DEPRECATED_ENDPOINT)
@@ -23,6 +24,11 @@ _CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN
 
 @dataclass(frozen=True, kw_only=True)
 class S3Settings(StoreSettings):
+    """``profile`` is one that was asked for by the option, whatever keys the environment has.
+
+    AWS_PROFILE is left to both clients: keys in the environment come before it.
+    """
+
     ways = (
         "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or option profile=; unsigned=True for a public bucket",
         "AWS_ENDPOINT_URL or option endpoint= says where the store is",
@@ -37,19 +43,10 @@ class S3Settings(StoreSettings):
         values = {
             "AWS_ENDPOINT_URL": self.endpoint,
             "AWS_REGION": self.region,
-            "AWS_PROFILE": self.profile,
             _VIRTUAL: "0" if self.path_style else "1",
             _UNSIGNED: "1" if self.unsigned else "0",
         }
         return {name: value for name, value in values.items() if value is not None}
-
-    def credentials(self) -> Any:
-        """Place and region: the library makes more clients later on, when the variables are as before again."""
-        if not (self.endpoint or self.region):
-            return None
-        from runai_model_streamer.s3_utils.s3_utils import S3Credentials
-
-        return S3Credentials(region_name=self.region, endpoint=self.endpoint)
 
     def _said(self) -> dict[str, str]:
         return {
@@ -69,20 +66,24 @@ def resolve(
     unsigned: bool | None = None,
     profile: str | None = None,
     environ: Mapping[str, str] | None = None,
+    configured: Mapping[str, str] | None = None,
 ) -> S3Settings:
     """The settings that count. Raises ValueError naming option or variable for an endpoint that is no http URL.
 
+    configured: what the configuration file says (`aws_config`), after options and variables.
     Path style is the default for an endpoint that was given, except Amazon's own: few others have a host name for
     every bucket. Unsigned requests are never guessed from missing credentials.
     """
     environment = os.environ if environ is None else environ
     origins: dict[str, str] = {}
-    endpoint = first("endpoint", endpoint, _ENDPOINTS, environment, origins)
+    filed = {what: (value, aws_config.ORIGIN) for what, value in (configured or {}).items()}
+    endpoint = first("endpoint", endpoint, _ENDPOINTS, environment, origins, filed.get("endpoint"))
     if origins.get("endpoint") == DEPRECATED_ENDPOINT:
         _warn_deprecated()
     endpoint = checked_endpoint(endpoint, origins.get("endpoint", ""))
-    region = first("region", region, _REGIONS, environment, origins)
-    profile = first("credentials", profile, ("AWS_PROFILE",), environment, origins)
+    region = first("region", region, _REGIONS, environment, origins, filed.get("region"))
+    if profile is not None:
+        origins["credentials"] = OPTION
     if path_style is None and _VIRTUAL in environment:
         path_style, origins["addressing"] = environment[_VIRTUAL] == "0", _VIRTUAL
     if unsigned is None and _UNSIGNED in environment:
@@ -96,6 +97,11 @@ def resolve(
         origins=origins,
         seen=tuple(name for name in _CREDENTIALS if environment.get(name)),
     )
+
+
+def current(*, profile: str | None = None, **options: Any) -> S3Settings:
+    """The settings of this process: its environment and its configuration file."""
+    return resolve(profile=profile, configured=aws_config.configured(profile), **options)
 
 
 def _wants_path_style(endpoint: str | None) -> bool:

@@ -10,10 +10,12 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 from weight_readers_runai.plugin import NAME
+
+OPTION = f"option of reader {NAME!r}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,10 +39,6 @@ class StoreSettings(ABC):
     def _said(self) -> dict[str, str]:
         """Each value in words."""
 
-    def credentials(self) -> Any:
-        """What a session of the native library is told besides: an object of its own, None for nothing."""
-        return None
-
     def effective(self) -> dict[str, str]:
         """For people: each value and where it comes from."""
         said = self._said()
@@ -51,17 +49,25 @@ class StoreSettings(ABC):
 
 
 def first(
-    what: str, option: str | None, names: tuple[str, ...], environment: Mapping[str, str], origins: dict[str, str]
+    what: str,
+    option: str | None,
+    names: tuple[str, ...],
+    environment: Mapping[str, str],
+    origins: dict[str, str],
+    configured: tuple[str, str] | None = None,
 ) -> str | None:
-    """The option, or the first variable that is set; where it came from goes to ``origins``."""
+    """The option, the first variable that is set, or what is ``configured`` (a value and where it stands).
+
+    Where it came from goes to ``origins``.
+    """
     if option is not None:
-        origins[what] = f"option of reader {NAME!r}"
+        origins[what] = OPTION
         return option
     found = next((name for name in names if environment.get(name)), None)
-    if found is None:
-        return None
-    origins[what] = found
-    return environment[found]
+    value, origin = (environment[found], found) if found is not None else configured or (None, "")
+    if value is not None:
+        origins[what] = origin
+    return value
 
 
 def checked_endpoint(endpoint: str | None, origin: str) -> str | None:

@@ -95,11 +95,17 @@ class Store(ABC):
         """Raise CheckpointError where the client in Python finds the object elsewhere than the native one does."""
         return
 
+    def credentials(self, uri: Uri) -> Any:
+        """What a session of the native library is told beside variables: an object of its own, None for nothing."""
+        return None
+
     def list_folder(self, uri: Uri) -> list[StoredFile]:
         """What lies in the folder: a key prefix that ends in ``/``, so ``models/llama`` is never ``models/llama-old``.
 
         Folders below have no size. Empty where nothing lies there.
         """
+        if not uri.bucket:
+            raise UnreadableFileError("no bucket", path=str(uri), expected=f"{uri.scheme}://BUCKET/FOLDER")
         prefix = f"{uri.key.rstrip('/')}/" if uri.key.strip("/") else ""
         found: list[StoredFile] = []
         left = self._pages(uri, prefix)
@@ -147,8 +153,12 @@ class Store(ABC):
 
     def connect(self, uri: Uri) -> None:
         """Make the client, which no request's time is taken for. Raises CheckpointError where it cannot be made."""
+        self._obtained(uri, self._client)
+
+    def _obtained(self, uri: Uri, call: Callable[[], _T]) -> _T:
+        """What a service may be asked for that gives credentials."""
         try:
-            within(CLIENT_SECONDS, self._client)
+            return within(CLIENT_SECONDS, call)
         except TimeoutError:
             raise refusals.no_client(uri, self.settings, CLIENT_SECONDS) from None
         except Exception as error:

@@ -20,7 +20,7 @@ class _Kind(NamedTuple):
 
 
 _KINDS = {
-    "s3": _Kind(s3_settings.resolve, S3Store),
+    "s3": _Kind(s3_settings.current, S3Store),
     "gs": _Kind(gcs_settings.resolve, GcsStore),
 }
 

@@ -17,6 +17,8 @@ from weight_readers_runai.environ import variables
 from weight_readers_runai.uris import Uri
 
 OK = 0
+_UNKNOWN = 11
+"""The library may have stopped waiting for a read that goes on: its memory is not let go of before the session ends."""
 _WAKE_SECONDS = 0.2
 """A signal is heard between two waits: Python's handlers run when the native call has returned."""
 CLOSE_SECONDS = 5.0
@@ -62,6 +64,7 @@ class Streamer:
         self._left: dict[int, int] = {}
         # The library writes to bare addresses: whatever owns that memory is kept here until it is done.
         self._memory: dict[int, object] = {}
+        self._unsure: set[int] = set()
         self._environment = variables(environment)
         self._environment.__enter__()
         self._handle: Any = None
@@ -113,8 +116,11 @@ class Streamer:
                 raise StreamerError("the library was shut down")
             code, submission, _, place, done = response
             self._left[submission] -= 1
+            self._unsure |= {submission} if code == _UNKNOWN else set()
             if done:
-                del self._left[submission], self._memory[submission]
+                del self._left[submission]
+                if submission not in self._unsure:
+                    del self._memory[submission]
             return Answer(submission, place, code, done)
         return None
 
