@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -53,6 +54,7 @@ def loader_class() -> type[DefaultModelLoader]:
                 unused = source.is_unused_weight is not None and source.is_unused_weight(name)
                 return unused or should_skip_weight(name, self.local_expert_ids)
 
+            self.counter_before_loading_weights = self.counter_before_loading_weights or time.perf_counter()
             return weights_of(source, self.options, unwanted=unwanted)
 
         def get_all_weights(self, model_config: ModelConfig, model: Any) -> Iterator[tuple[str, torch.Tensor]]:

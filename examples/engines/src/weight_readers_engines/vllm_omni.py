@@ -6,6 +6,7 @@ vLLM-Omni has no registry of loaders: `install` puts the class where its model r
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,12 +19,14 @@ from weight_readers_engines.sources import Source, weights_of
 class ReadsThroughUs:
     """Mixed in before ``DiffusersPipelineLoader``: what is read is ours to decide, what becomes of it theirs."""
 
+    counter_before_loading_weights: float
     weight_readers_options: dict[str, Any] = {}
     """Those of `open_checkpoint`, for every component."""
 
     def _get_weights_iterator(
         self, source: Source, model: nn.Module | None = None
     ) -> Iterator[tuple[str, torch.Tensor]]:
+        self.counter_before_loading_weights = self.counter_before_loading_weights or time.perf_counter()
         weights = weights_of(source, {**self._threads(), **self.weight_readers_options})
         adapter = None if model is None else self._get_checkpoint_adapter(model, source, use_safetensors=True)
         return weights if adapter is None else adapter.adapt(weights)
