@@ -9,7 +9,7 @@ DISTRIBUTIONS := core formats/files formats/safetensors plugins/mmap plugins/thr
 EDITABLE := -e "./core[all]" $(foreach d,$(filter-out core,$(DISTRIBUTIONS)),-e ./$(d))
 SOURCES := $(foreach d,$(DISTRIBUTIONS),$(d)/src)
 
-.PHONY: setup demo demo-s3 test lint docs pictures bench bench-gguf bench-policy wheels clean
+.PHONY: setup demo demo-s3 engines test lint docs pictures bench bench-gguf bench-policy wheels clean
 
 setup: $(READY)
 
@@ -26,6 +26,11 @@ demo: $(READY)
 # The same from an S3 server on this machine; nothing leaves it.
 demo-s3: $(READY)
 	@$(BIN)/python examples/demo/s3.py
+
+# What the tests of vLLM, vLLM-Omni and SGLang run against, which are skipped without: 400 MB below build/engines.
+engines: $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target build/engines --requirement requirements-engines.txt
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --upgrade --target build/engines ./examples/engines
 
 test: $(READY)
 	$(BIN)/python -m pytest $(ARGS)

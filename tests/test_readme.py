@@ -24,6 +24,7 @@ READMES = [
     "plugins/gguf/README.md",
     "plugins/pt/README.md",
     "loader/README.md",
+    *sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("docs/engines/*.md")),
 ]
 
 
@@ -39,7 +40,9 @@ def examples() -> list[tuple[str, str, str]]:
 
 @pytest.mark.parametrize(("readme", "code", "output"), examples(), ids=[e[0] for e in examples()])
 def test_a_python_example_prints_what_is_shown(readme: str, code: str, output: str, tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, check=False)
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "examples" / "engines" / "src")}
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert normalised(output) == normalised(done.stdout)
 
