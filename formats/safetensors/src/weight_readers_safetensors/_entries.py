@@ -38,10 +38,17 @@ class Fields(NamedTuple):
 
 
 _plain_kind = re.compile(r'"dtype": ?"(\w+)", ?"shape": ?\[(.*)\]').fullmatch
+_leading_zero = re.compile(r"[\[, ]0[0-9]").search
+
+
+@lru_cache(maxsize=1024)
+def is_plain_kind(text: str) -> bool:
+    """Whether JSON has the numbers of a dtype and a shape as the pattern of `_text` matched them."""
+    return _leading_zero(text) is None
 
 
 def plain_kind(text: str) -> tuple[str, tuple[int, ...]]:
-    """Dtype and shape of an entry, as the pattern of `_text` matched them."""
+    """Dtype and shape of a plain entry."""
     found = _plain_kind(text)
     assert found is not None  # noqa: S101 - it is a part of that pattern
     return found[1], tuple(map(int, found[2].split(","))) if found[2] else ()

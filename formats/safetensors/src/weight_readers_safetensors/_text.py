@@ -8,15 +8,15 @@ only for one value that really spans it, up to the limit its caller gives, so me
 from __future__ import annotations
 
 import codecs
+import json
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator, Sequence
 from json import JSONDecodeError
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from weight_readers.errors import CheckpointError, FileChangedError, HeaderError
-from weight_readers_safetensors._entries import MAX_DIMS
+from weight_readers_safetensors._entries import MAX_DIMS, is_plain_kind
 from weight_readers_safetensors._json import DECODER, depth, has_lone_surrogate
 
 WINDOW = 256 * 1024
@@ -26,23 +26,44 @@ MAX_NAME = 64 * 1024
 MAX_DEPTH = 127
 """Nested lists and objects, the header's own object included: the limit of the safetensors library."""
 
-_RUN = 256
-"""Plain entries taken at a time: each match is held meanwhile."""
+_RUN = 64 * 1024
+"""Characters that are looked through for plain entries at a time: of each its texts are held meanwhile."""
 _SPACES = b" " * WINDOW
 _skip_blanks = re.compile(r"[ \t\n\r]*").match
-_WHOLE = r"(?:0|[1-9][0-9]{0,17})"
-# An entry as every known writer puts it, with the comma before the next. All else takes the careful way through
-# `HeaderText.value`, which costs several times as much; a header of 20 000 tensors is the reason for this one.
-_PLAIN_ENTRY = re.compile(
-    r'"(?!__metadata__")([^"\\\x00-\x1f]{0,4096})": ?\{("dtype": ?"[A-Z0-9_]{1,64}", ?'
-    rf'"shape": ?\[(?:{_WHOLE}(?:, ?{_WHOLE}){{0,{MAX_DIMS}}})?\]), ?'
-    rf'"data_offsets": ?\[({_WHOLE}), ?({_WHOLE})\]\}}, ?(?=")'
-)
+_DIGITS = r"[0-9]{1,18}"
+# An entry as every known writer puts it, with the comma before the next, or all the text from the first that is none.
+# What is no such entry takes the careful way through `HeaderText.value`, which costs several times as much; a header
+# of 20 000 tensors is the reason for this one. Of JSON's rules only that about leading zeros is left to check.
+_plain_entries = re.compile(
+    r'"(?!__metadata__")([^"\\\x00-\x1f]*)": ?\{("dtype": ?"[A-Z0-9_]{1,64}", ?'
+    rf'"shape": ?\[(?:{_DIGITS}(?:, ?{_DIGITS}){{0,{MAX_DIMS}}})?\]), ?'
+    rf'"data_offsets": ?\[({_DIGITS}), ?({_DIGITS})\]\}}, ?(?=")|(?s:(.+))'
+).findall
 
 
-PlainEntry = tuple[str, str, str, str]
-"""Of an entry its name, the text of its dtype and shape, and the two offsets."""
-_groups: Callable[[re.Match[str]], PlainEntry] = re.Match.groups  # type: ignore[assignment]
+class PlainRun(NamedTuple):
+    """Entries as columns: the names, the texts of dtype and shape, and the two offsets."""
+
+    names: Sequence[str]
+    kinds: Sequence[str]
+    begins: Sequence[int]
+    ends: Sequence[int]
+
+    @classmethod
+    def of(cls, entries: Sequence[tuple[str, ...]]) -> PlainRun | None:
+        """What `_plain_entries` found, of which there is some; None where a number has a leading zero."""
+        names, kinds, begins, ends, _ = zip(*entries, strict=True)
+        if not all(map(is_plain_kind, set(kinds))):
+            return None
+        try:
+            return cls(names, kinds, _numbers(begins), _numbers(ends))
+        except ValueError:
+            return None
+
+
+def _numbers(texts: Sequence[str]) -> list[int]:
+    numbers: list[int] = json.loads(f"[{','.join(texts)}]")
+    return numbers
 
 
 class _Readable(Protocol):
@@ -66,7 +87,7 @@ class HeaderText:
         self._undecoded = b""
         self._fault: CheckpointError | None = None
 
-    def members(self) -> Iterator[tuple[str, Sequence[PlainEntry]]]:
+    def members(self) -> Iterator[tuple[str, PlainRun | None]]:
         """Take the object that begins here: its keys, or runs of plain tensor entries.
 
         A run has no key (""). After a key, with no run, the caller takes the value with `value` or `members` before it
@@ -79,7 +100,7 @@ class HeaderText:
         while True:
             while run := self._plain_run():
                 yield "", run
-            yield self._key(), ()
+            yield self._key(), None
             if self.peek() == "}":
                 self._at += 1
                 return
@@ -87,13 +108,17 @@ class HeaderText:
             if self.peek() == "}":
                 raise self.error("a trailing comma before '}'")
 
-    def _plain_run(self) -> list[PlainEntry]:
+    def _plain_run(self) -> PlainRun | None:
         """The plain entries that follow each other from here on; no more of them at once than are soon dealt with."""
-        following = _PLAIN_ENTRY.scanner(self._text, self._at).match  # type: ignore[attr-defined]
-        run = list(islice(iter(following, None), _RUN))
+        end = min(self._at + _RUN, len(self._text))
+        entries = _plain_entries(self._text, self._at, end)
+        if entries and (rest := entries[-1][-1]):
+            entries.pop()
+            end -= len(rest)
+        run = PlainRun.of(entries) if entries else None
         if run:
-            self._at = run[-1].end()
-        return list(map(_groups, run))
+            self._at = end
+        return run
 
     def _key(self) -> str:
         if self.peek() != '"':
