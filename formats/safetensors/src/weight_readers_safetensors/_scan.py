@@ -20,12 +20,12 @@ from weight_readers_safetensors._entries import (
     geometry,
     json_word,
     listed,
-    plain_kind,
     problems_of,
     sound_kind,
 )
 from weight_readers_safetensors._layout import DOWNLOAD_AGAIN, Placed, layout_problems, size_problems
-from weight_readers_safetensors._text import HeaderText, PlainRun
+from weight_readers_safetensors._plain import PlainRun, plain_shape
+from weight_readers_safetensors._text import HeaderText
 from weight_readers_safetensors.content import foreign_content
 
 MAX_ENTRY = 256 * 1024
@@ -145,15 +145,15 @@ class Scan:
 
     def _take_run(self, run: PlainRun) -> None:
         """Entries whose fields are of the right types; there may be 100 000, so what is right is taken at once."""
-        kinds = list(map(sound_kind, run.kinds))
+        kinds = list(map(sound_kind, run.dtypes, run.shapes))
         fresh = set(run.names)
         if len(fresh) == len(run.names) and fresh.isdisjoint(self._names) and _fill(kinds, run.begins, run.ends):
             self._names |= fresh
             self._kinds += kinds
             self._placed.add(run.names, run.begins, run.ends)
         else:
-            for name, text, begin, end in zip(*run, strict=True):
-                self._place(name, Fields(*plain_kind(text), begin, end))
+            for name, dtype, shape, begin, end in zip(*run, strict=True):
+                self._place(name, Fields(dtype, plain_shape(shape) or (), begin, end))
 
     def _take_tensor(self, name: str, text: HeaderText) -> None:
         try:

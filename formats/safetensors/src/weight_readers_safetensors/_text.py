@@ -8,16 +8,15 @@ only for one value that really spans it, up to the limit its caller gives, so me
 from __future__ import annotations
 
 import codecs
-import json
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from json import JSONDecodeError
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 
 from weight_readers.errors import CheckpointError, FileChangedError, HeaderError
-from weight_readers_safetensors._entries import MAX_DIMS, is_plain_kind
 from weight_readers_safetensors._json import DECODER, depth, has_lone_surrogate
+from weight_readers_safetensors._plain import PIECES, PlainRun, plain_run
 
 WINDOW = 256 * 1024
 """Bytes read at a time."""
@@ -27,43 +26,10 @@ MAX_DEPTH = 127
 """Nested lists and objects, the header's own object included: the limit of the safetensors library."""
 
 _RUN = 64 * 1024
-"""Characters that are looked through for plain entries at a time: of each its texts are held meanwhile."""
+"""Characters that are looked at for plain entries at a time: the pieces of all of them are held meanwhile."""
+_METADATA = '"__metadata__"'
 _SPACES = b" " * WINDOW
 _skip_blanks = re.compile(r"[ \t\n\r]*").match
-_DIGITS = r"[0-9]{1,18}"
-# An entry as every known writer puts it, with the comma before the next, or all the text from the first that is none.
-# What is no such entry takes the careful way through `HeaderText.value`, which costs several times as much; a header
-# of 20 000 tensors is the reason for this one. Of JSON's rules only that about leading zeros is left to check.
-_plain_entries = re.compile(
-    r'"(?!__metadata__")([^"\\\x00-\x1f]*)": ?\{("dtype": ?"[A-Z0-9_]{1,64}", ?'
-    rf'"shape": ?\[(?:{_DIGITS}(?:, ?{_DIGITS}){{0,{MAX_DIMS}}})?\]), ?'
-    rf'"data_offsets": ?\[({_DIGITS}), ?({_DIGITS})\]\}}, ?(?=")|(?s:(.+))'
-).findall
-
-
-class PlainRun(NamedTuple):
-    """Entries as columns: the names, the texts of dtype and shape, and the two offsets."""
-
-    names: Sequence[str]
-    kinds: Sequence[str]
-    begins: Sequence[int]
-    ends: Sequence[int]
-
-    @classmethod
-    def of(cls, entries: Sequence[tuple[str, ...]]) -> PlainRun | None:
-        """What `_plain_entries` found, of which there is some; None where a number has a leading zero."""
-        names, kinds, begins, ends, _ = zip(*entries, strict=True)
-        if not all(map(is_plain_kind, set(kinds))):
-            return None
-        try:
-            return cls(names, kinds, _numbers(begins), _numbers(ends))
-        except ValueError:
-            return None
-
-
-def _numbers(texts: Sequence[str]) -> list[int]:
-    numbers: list[int] = json.loads(f"[{','.join(texts)}]")
-    return numbers
 
 
 class _Readable(Protocol):
@@ -86,6 +52,7 @@ class HeaderText:
         self._base = 8
         self._undecoded = b""
         self._fault: CheckpointError | None = None
+        self._careful = 0
 
     def members(self) -> Iterator[tuple[str, PlainRun | None]]:
         """Take the object that begins here: its keys, or runs of plain tensor entries.
@@ -110,14 +77,18 @@ class HeaderText:
 
     def _plain_run(self) -> PlainRun | None:
         """The plain entries that follow each other from here on; no more of them at once than are soon dealt with."""
-        end = min(self._at + _RUN, len(self._text))
-        entries = _plain_entries(self._text, self._at, end)
-        if entries and (rest := entries[-1][-1]):
-            entries.pop()
-            end -= len(rest)
-        run = PlainRun.of(entries) if entries else None
+        if self._careful:
+            self._careful -= 1
+            return None
+        if self._text.startswith(_METADATA, self._at):
+            return None
+        text = self._text[self._at : self._at + _RUN]
+        text = text[: max(text.rfind(']},"') + 3, text.rfind(']}, "') + 4, 4)]
+        run = plain_run(text)
         if run:
-            self._at = end
+            self._at += len(text)
+        else:  # without looking at all of them again for each one
+            self._careful = text.count('"') // PIECES
         return run
 
     def _key(self) -> str:
