@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ from typing import Any, NoReturn
 import huggingface_hub
 import pytest
 import torch
+from safetensors.torch import save_file
 from support.hub_models import quantized_repository, sharded, write_cache
 from support.hub_server import HubServer, commit_of, only_loopback
 
@@ -21,9 +23,11 @@ from weight_readers import (
     CheckpointNotFoundError,
     MissingShardError,
     TruncatedFileError,
+    UnreadableFileError,
 )
 from weight_readers_loader import open_checkpoint
 from weight_readers_loader.resolve import resolve
+from weight_readers_loader.resolve.hub import stall
 
 FIRST, SECOND, THIRD = commit_of(1), commit_of(2), commit_of(3)
 
@@ -75,6 +79,48 @@ class TestB070BothFormatsAreDownloaded:
     def test_the_other_one_where_it_is_asked_for(self, both: HubServer) -> None:
         assert list(open_checkpoint("own/m", use_format="pt").state_dict()) == ["w"]
         assert set(both.downloads()) == {"pytorch_model.bin", "config.json"}
+
+
+class TestB164ADownloadStalls:
+    @pytest.fixture
+    def slow(self, hub: HubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> HubServer:
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DOWNLOAD_TIMEOUT", 2)
+        monkeypatch.setattr(stall, "SECONDS", 0.5)
+        save_file({"w": torch.arange(4096.0)}, tmp_path / "m.safetensors")
+        hub.put("own/m", {"model.safetensors": (tmp_path / "m.safetensors").read_bytes()})
+        return hub
+
+    @pytest.mark.parametrize("without_xet", [False, True])
+    def test_a_stop_in_the_midst_is_told_of_once_and_the_rest_is_fetched(
+        self,
+        slow: HubServer,
+        without_xet: bool,
+        caplog: pytest.LogCaptureFixture,
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DISABLE_XET", without_xet)
+        slow.stalls = 1
+        with caplog.at_level(logging.WARNING, "weight_readers.hub"):
+            found = open_checkpoint("own/m").state_dict()["w"]
+        said = [record.getMessage() for record in caplog.records if record.name == "weight_readers.hub"]
+        assert torch.equal(found, torch.arange(4096.0))
+        assert len(said) == 1
+        assert said[0].startswith(f"hf://own/m@{FIRST}/model.safetensors: nothing has arrived for 0.5 s. ")
+        assert ("HF_HUB_DOWNLOAD_TIMEOUT" if without_xet else "HF_HUB_DISABLE_XET=1") in said[0]
+
+    def test_one_that_goes_on_is_not_told_of(self, slow: HubServer, caplog: pytest.LogCaptureFixture) -> None:
+        open_checkpoint("own/m")
+        assert not [record for record in caplog.records if record.name == "weight_readers.hub"]
+
+    def test_a_hub_that_sends_nothing_more_is_an_error_in_the_end(
+        self, slow: HubServer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_DOWNLOAD_TIMEOUT", 0.2)
+        slow.stalls = 100
+        error = refused("own/m")
+        assert isinstance(error, UnreadableFileError)
+        assert "the Hub does not answer" in str(error)
+        assert "ReadTimeout" in str(error)
 
 
 class TestB168MainMovesMeanwhile:

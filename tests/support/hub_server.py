@@ -49,12 +49,14 @@ def digest(data: bytes) -> str:
 
 
 class HubServer:
-    """``cut`` ends that many answers with a file in their middle; ``ignores_ranges`` sends all whatever was asked."""
+    """``cut`` ends that many answers with a file in their middle, and ``stalls`` leaves that many unfinished;
+    ``ignores_ranges`` sends all whatever was asked."""
 
     def __init__(self) -> None:
         self.repos: dict[str, Repo] = {}
         self.asked: list[Asked] = []
         self.cut = 0
+        self.stalls = 0
         self.ignores_ranges = False
         self.status: int | None = None
         self.never = False
@@ -169,10 +171,17 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if cut:
             self.hub.cut -= 1
             body = body[: len(body) // 2]
+        stalls = with_body and self.hub.stalls > 0 and len(body) > 1
+        if stalls:
+            self.hub.stalls -= 1
+            body = body[: len(body) // 2] if span is None else b""
         self._log(span, len(body) if with_body else 0)
         self.end_headers()
         if with_body:
             self._write(body)
+        if stalls:
+            self.hub.wait()
+            self.close_connection = True
         if cut:
             self.close_connection = True
             self.connection.shutdown(socket.SHUT_RDWR)

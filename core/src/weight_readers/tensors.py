@@ -8,7 +8,6 @@ from collections.abc import Callable, Hashable, ItemsView, Iterable, Iterator, M
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain, groupby
-from operator import attrgetter
 from typing import Any, NamedTuple
 
 from weight_readers._schema import Schema
@@ -55,7 +54,6 @@ class TensorMeta(Schema):
 
 
 _set = object.__setattr__
-_nbytes = attrgetter("nbytes")
 
 
 class TensorKind(NamedTuple):
@@ -94,13 +92,19 @@ class TensorTable(Mapping[str, TensorMeta]):
     at all objects of the process whenever there are many new ones, takes as long again.
     """
 
+    _parts: Sequence[TensorTable] = ()
+    """The tables that this one joins: what is known of them need not be found out of 100 000 rows again."""
+
     def __init__(self, tensors: Mapping[str, TensorMeta]) -> None:
-        table = tensors if isinstance(tensors, TensorTable) else None
-        metas = [] if table else list(tensors.values())
-        self.names: Sequence[str] = table.names if table else list(tensors)
-        self.kinds: Sequence[Kind] = table.kinds if table else metas
-        self.paths: Sequence[str] = table.paths if table else [meta.file for meta in metas]
-        self.offsets: Sequence[int] = table.offsets if table else [meta.offset for meta in metas]
+        if isinstance(tensors, TensorTable):
+            # Columns are not written to, so that what was found out about them is kept as well.
+            vars(self).update(vars(tensors))
+            return
+        metas = list(tensors.values())
+        self.names: Sequence[str] = list(tensors)
+        self.kinds: Sequence[Kind] = metas
+        self.paths: Sequence[str] = [meta.file for meta in metas]
+        self.offsets: Sequence[int] = [meta.offset for meta in metas]
 
     @classmethod
     def of_columns(
@@ -122,12 +126,14 @@ class TensorTable(Mapping[str, TensorMeta]):
         parts = list(tables)
         if len(parts) == 1:
             return parts[0]
-        return cls.of_columns(
+        table = cls.of_columns(
             list(chain.from_iterable(part.names for part in parts)),
             list(chain.from_iterable(part.kinds for part in parts)),
             list(chain.from_iterable(part.paths for part in parts)),
             list(chain.from_iterable(part.offsets for part in parts)),
         )
+        table._parts = parts
+        return table
 
     def __reduce__(self) -> tuple[Any, ...]:
         return TensorTable.of_columns, (self.names, self.kinds, self.paths, self.offsets)
@@ -179,23 +185,23 @@ class TensorTable(Mapping[str, TensorMeta]):
     def by_file(self) -> Mapping[str, TensorTable]:
         """The tensors in each file, by path."""
         runs: dict[str, list[TensorTable]] = {}
-        begin = 0
-        for path, run in groupby(self.paths):
-            end = begin + len(list(run))
-            runs.setdefault(path, []).append(self._run(begin, end))
-            begin = end
+        for run in chain.from_iterable(part._runs() for part in self._parts or (self,)):
+            runs.setdefault(run.paths[0], []).append(run)
         return {path: TensorTable.joined(tables) for path, tables in runs.items()}
 
     @cached_property
     def kind_counts(self) -> Sequence[tuple[Kind, int]]:
         """Each kind with the number of its tensors; equal kinds may be there several times."""
-        kinds = dict(zip(map(id, self.kinds), self.kinds, strict=True))
-        return [(kinds[key], count) for key, count in Counter(map(id, self.kinds)).items()]
+        if self._parts:
+            return list(chain.from_iterable(part.kind_counts for part in self._parts))
+        ids = list(map(id, self.kinds))
+        kinds = dict(zip(ids, self.kinds, strict=True))
+        return [(kinds[key], count) for key, count in Counter(ids).items()]
 
     @property
     def nbytes(self) -> int:
         """The bytes that all tensors take in their files."""
-        return sum(map(_nbytes, self.kinds))
+        return sum(kind.nbytes * count for kind, count in self.kind_counts)
 
     @property
     def has_twins(self) -> bool:
@@ -217,6 +223,17 @@ class TensorTable(Mapping[str, TensorMeta]):
             [self.paths[row] for row in rows],
             [self.offsets[row] for row in rows],
         )
+
+    def _runs(self) -> Iterator[TensorTable]:
+        """The tables of neighbours that are in one file."""
+        if self.paths and self.paths.count(self.paths[0]) == len(self.paths):
+            yield TensorTable(self)  # not itself, which would then hold itself
+            return
+        begin = 0
+        for _, run in groupby(self.paths):
+            end = begin + len(list(run))
+            yield self._run(begin, end)
+            begin = end
 
     def _run(self, begin: int, end: int) -> TensorTable:
         rows = slice(begin, end)

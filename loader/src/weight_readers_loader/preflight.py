@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -115,11 +114,10 @@ def _index_problems(
 ) -> Iterator[CheckpointError]:
     """One problem for each file that lacks tensors, however many; a file with a problem of its own has that one."""
     broken = {problem.path for problem in headers.problems}
-    promised = Counter(index.weight_map.values())
     lacking: dict[str, list[str]] = {}
     for file in layout.files:
-        if file.path not in broken and len(chosen[file.path]) < promised[file.name]:
-            named = (name for name, shard in index.weight_map.items() if shard == file.name)
+        named = index.by_shard[file.name]
+        if file.path not in broken and len(chosen[file.path]) < len(named):
             lacking[file.path] = [name for name in named if name not in chosen[file.path]]
     for path, names in lacking.items():
         yield _lacks(path, names, index, {**headers.located, **strays})
@@ -151,7 +149,9 @@ def _chosen(headers: Headers, layout: Layout) -> Mapping[str, TensorTable]:
 
 
 def _of_shard(tensors: TensorTable, shard: str, index: Index) -> TensorTable:
-    """Those of a file's tensors that the index says are in it: all of them, as a rule."""
+    """Those of a file's tensors that the index says are in it: all of them, as a rule, and in the same order."""
+    if tensors.names == index.by_shard.get(shard):
+        return tensors
     shard_of = index.weight_map.get
     said = list(map(shard_of, tensors.names))
     return tensors if said.count(shard) == len(said) else tensors.where(lambda name: shard_of(name) == shard)

@@ -120,7 +120,7 @@ def test_a_window_of_any_size_gives_the_same_members() -> None:
         header = HeaderText(Drip(step), len(text), "m", None)
         found: dict[str, Any] = {}
         for name, run in header.members():
-            found |= {entry[0]: PLAIN for entry in run} if run else {name: header.value(1000, "x")}
+            found |= dict.fromkeys(run.names, PLAIN) if run else {name: header.value(1000, "x")}
         header.finish()
         return found
 

@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from weight_readers.errors import CheckpointError, ShapeError, TensorLayoutError
 from weight_readers.tensors import TensorKind
+from weight_readers_safetensors._plain import plain_shape
 from weight_readers_safetensors.dtypes import DTYPES, Dtype, unknown_dtype
 from weight_readers_safetensors.ranges import stored_shape
 
@@ -37,26 +37,16 @@ class Fields(NamedTuple):
     end: int
 
 
-_plain_kind = re.compile(r'"dtype": ?"(\w+)", ?"shape": ?\[(.*)\]').fullmatch
-
-
-def plain_kind(text: str) -> tuple[str, tuple[int, ...]]:
-    """Dtype and shape of an entry, as the pattern of `_text` matched them."""
-    found = _plain_kind(text)
-    assert found is not None  # noqa: S101 - it is a part of that pattern
-    return found[1], tuple(map(int, found[2].split(","))) if found[2] else ()
-
-
 Sound = TensorKind | None
 
 
 @lru_cache(maxsize=1024)
-def sound_kind(text: str) -> Sound:
+def sound_kind(dtype: str, shape_text: str) -> Sound:
     """What a plain entry's dtype and shape say; None where something is wrong with them.
 
-    Cached by their text, because the layers of a model share a handful.
+    Cached by their texts, because the layers of a model share a handful.
     """
-    dtype, shape = plain_kind(text)
+    shape = plain_shape(shape_text) or ()
     size = geometry(dtype, shape)
     return None if size.nbytes is None else TensorKind(size.torch_name, dtype, shape, size.stored_shape, size.nbytes)
 

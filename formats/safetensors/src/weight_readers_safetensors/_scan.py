@@ -6,7 +6,7 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterable, Iterator, Sequence
-from operator import sub
+from operator import attrgetter, sub
 from typing import Any, TypeGuard, TypeVar
 
 from weight_readers.errors import CheckpointError, DuplicateTensorError, HeaderError, TruncatedFileError
@@ -20,12 +20,12 @@ from weight_readers_safetensors._entries import (
     geometry,
     json_word,
     listed,
-    plain_kind,
     problems_of,
     sound_kind,
 )
 from weight_readers_safetensors._layout import DOWNLOAD_AGAIN, Placed, layout_problems, size_problems
-from weight_readers_safetensors._text import HeaderText, PlainEntry
+from weight_readers_safetensors._plain import PlainRun, plain_shape
+from weight_readers_safetensors._text import HeaderText
 from weight_readers_safetensors.content import foreign_content
 
 MAX_ENTRY = 256 * 1024
@@ -38,6 +38,7 @@ MAX_PROBLEMS = 100
 
 
 T = TypeVar("T")
+_nbytes = attrgetter("nbytes")
 
 
 class _TooManyProblemsError(Exception):
@@ -142,19 +143,17 @@ class Scan:
                 self._take_tensor(name, text)
         text.finish()
 
-    def _take_run(self, run: Sequence[PlainEntry]) -> None:
+    def _take_run(self, run: PlainRun) -> None:
         """Entries whose fields are of the right types; there may be 100 000, so what is right is taken at once."""
-        names, texts, firsts, lasts = zip(*run, strict=True)
-        begins, ends = list(map(int, firsts)), list(map(int, lasts))
-        kinds = list(map(sound_kind, texts))
-        fresh = set(names)
-        if len(fresh) == len(names) and fresh.isdisjoint(self._names) and _fill(kinds, begins, ends):
+        kinds = list(map(sound_kind, run.dtypes, run.shapes))
+        fresh = set(run.names)
+        if len(fresh) == len(run.names) and fresh.isdisjoint(self._names) and _fill(kinds, run.begins, run.ends):
             self._names |= fresh
             self._kinds += kinds
-            self._placed.add(names, begins, ends)
+            self._placed.add(run.names, run.begins, run.ends)
         else:
-            for name, text, begin, end in zip(names, texts, begins, ends, strict=True):
-                self._place(name, Fields(*plain_kind(text), begin, end))
+            for name, dtype, shape, begin, end in zip(*run, strict=True):
+                self._place(name, Fields(dtype, plain_shape(shape) or (), begin, end))
 
     def _take_tensor(self, name: str, text: HeaderText) -> None:
         try:
@@ -207,7 +206,7 @@ class Scan:
     def _pairs(self, text: HeaderText) -> Iterator[tuple[str, Any]]:
         """Keys and values; of what looks like the entry of a tensor it matters here only that it is an object."""
         for key, run in text.members():
-            yield from ((entry[0], {}) for entry in run)
+            yield from ((name, {}) for name in (run.names if run else ()))
             if not run:
                 yield key, text.value(MAX_METADATA, "a value in __metadata__")
 
@@ -227,7 +226,7 @@ class Scan:
 
 def _fill(kinds: list[Sound], begins: Iterable[int], ends: Iterable[int]) -> TypeGuard[list[TensorKind]]:
     """Whether nothing is wrong with any kind, and each byte range holds as many bytes as its kind takes."""
-    return None not in kinds and list(map(sub, ends, begins)) == [kind.nbytes for kind in kinds if kind]
+    return None not in kinds and list(map(sub, ends, begins)) == list(map(_nbytes, kinds))
 
 
 def _first_byte_fault(start: bytes) -> str:

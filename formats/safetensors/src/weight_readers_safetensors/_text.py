@@ -10,14 +10,13 @@ from __future__ import annotations
 import codecs
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Iterator
 from json import JSONDecodeError
 from typing import Any, Protocol
 
 from weight_readers.errors import CheckpointError, FileChangedError, HeaderError
-from weight_readers_safetensors._entries import MAX_DIMS
 from weight_readers_safetensors._json import DECODER, depth, has_lone_surrogate
+from weight_readers_safetensors._plain import PIECES, PlainRun, plain_run
 
 WINDOW = 256 * 1024
 """Bytes read at a time."""
@@ -26,23 +25,11 @@ MAX_NAME = 64 * 1024
 MAX_DEPTH = 127
 """Nested lists and objects, the header's own object included: the limit of the safetensors library."""
 
-_RUN = 256
-"""Plain entries taken at a time: each match is held meanwhile."""
+_RUN = 64 * 1024
+"""Characters that are looked at for plain entries at a time: the pieces of all of them are held meanwhile."""
+_METADATA = '"__metadata__"'
 _SPACES = b" " * WINDOW
 _skip_blanks = re.compile(r"[ \t\n\r]*").match
-_WHOLE = r"(?:0|[1-9][0-9]{0,17})"
-# An entry as every known writer puts it, with the comma before the next. All else takes the careful way through
-# `HeaderText.value`, which costs several times as much; a header of 20 000 tensors is the reason for this one.
-_PLAIN_ENTRY = re.compile(
-    r'"(?!__metadata__")([^"\\\x00-\x1f]{0,4096})": ?\{("dtype": ?"[A-Z0-9_]{1,64}", ?'
-    rf'"shape": ?\[(?:{_WHOLE}(?:, ?{_WHOLE}){{0,{MAX_DIMS}}})?\]), ?'
-    rf'"data_offsets": ?\[({_WHOLE}), ?({_WHOLE})\]\}}, ?(?=")'
-)
-
-
-PlainEntry = tuple[str, str, str, str]
-"""Of an entry its name, the text of its dtype and shape, and the two offsets."""
-_groups: Callable[[re.Match[str]], PlainEntry] = re.Match.groups  # type: ignore[assignment]
 
 
 class _Readable(Protocol):
@@ -65,8 +52,9 @@ class HeaderText:
         self._base = 8
         self._undecoded = b""
         self._fault: CheckpointError | None = None
+        self._careful = 0
 
-    def members(self) -> Iterator[tuple[str, Sequence[PlainEntry]]]:
+    def members(self) -> Iterator[tuple[str, PlainRun | None]]:
         """Take the object that begins here: its keys, or runs of plain tensor entries.
 
         A run has no key (""). After a key, with no run, the caller takes the value with `value` or `members` before it
@@ -79,7 +67,7 @@ class HeaderText:
         while True:
             while run := self._plain_run():
                 yield "", run
-            yield self._key(), ()
+            yield self._key(), None
             if self.peek() == "}":
                 self._at += 1
                 return
@@ -87,13 +75,21 @@ class HeaderText:
             if self.peek() == "}":
                 raise self.error("a trailing comma before '}'")
 
-    def _plain_run(self) -> list[PlainEntry]:
+    def _plain_run(self) -> PlainRun | None:
         """The plain entries that follow each other from here on; no more of them at once than are soon dealt with."""
-        following = _PLAIN_ENTRY.scanner(self._text, self._at).match  # type: ignore[attr-defined]
-        run = list(islice(iter(following, None), _RUN))
+        if self._careful:
+            self._careful -= 1
+            return None
+        if self._text.startswith(_METADATA, self._at):
+            return None
+        text = self._text[self._at : self._at + _RUN]
+        text = text[: max(text.rfind(']},"') + 3, text.rfind(']}, "') + 4, 4)]
+        run = plain_run(text)
         if run:
-            self._at = run[-1].end()
-        return list(map(_groups, run))
+            self._at += len(text)
+        else:  # without looking at all of them again for each one
+            self._careful = text.count('"') // PIECES
+        return run
 
     def _key(self) -> str:
         if self.peek() != '"':

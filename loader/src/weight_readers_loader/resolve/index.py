@@ -12,7 +12,8 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from itertools import islice
+from functools import cached_property
+from itertools import groupby, islice
 from typing import Any
 
 from weight_readers.errors import BadIndexError, CheckpointError, CheckpointProblems, UnsafePathError
@@ -50,6 +51,15 @@ class Index:
     shards: tuple[str, ...]
     total_size: int | None = None
     notices: tuple[str, ...] = ()
+
+    @cached_property
+    def by_shard(self) -> Mapping[str, list[str]]:
+        """File name -> the tensors that are said to be in it, in the order of the map."""
+        found: dict[str, list[str]] = {}
+        names = iter(self.weight_map)
+        for shard, run in groupby(self.weight_map.values()):
+            found.setdefault(shard, []).extend(islice(names, len(list(run))))
+        return found
 
 
 def read_index(listing: Listing, name: str) -> Index:
@@ -121,10 +131,10 @@ def _has_all_texts(document: Any, text: str) -> bool:
     objects = [document, *(value for value in document.values() if isinstance(value, dict))]
     count = 0
     for each in objects:
-        kinds = Counter(map(type, each.values()))
-        if kinds.keys() - {str, int, float, bool, type(None)} - ({dict} if each is document else set()):
+        kinds = set(map(type, each.values()))
+        if kinds - {str, int, float, bool, type(None)} - ({dict} if each is document else set()):
             return False
-        count += len(each) + kinds[str]
+        count += len(each) + (len(each) if kinds == {str} else sum(isinstance(v, str) for v in each.values()))
     return 2 * count == text.count('"')
 
 

@@ -20,6 +20,7 @@ from huggingface_hub.utils import (
 
 from weight_readers_loader.resolve.hub.faults import translated
 from weight_readers_loader.resolve.hub.names import HubName
+from weight_readers_loader.resolve.hub.stall import watched
 
 __all__ = ["HubCommit", "cache_of", "is_offline", "look_up"]
 
@@ -70,7 +71,7 @@ class HubCommit:
 
     def download(self, path: str, *, show_progress: bool = False) -> str:
         """The path of a file in the cache, downloaded where it is not there yet."""
-        with self._translated(path), _bars(show_progress):
+        with self._translated(path), _bars(show_progress), watched(f"{self.url}/{path}", cache_of(self.repo)):
             return hf_hub_download(
                 self.repo,
                 path,
