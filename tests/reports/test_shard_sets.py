@@ -442,7 +442,12 @@ def test_b012_name_and_content_crosswise(tmp_path: Path, suffix: str, content: s
     if content == "safetensors":
         write_safetensors(path, {"__metadata__": {"format": "pt"}})
     else:
-        path.write_bytes({"gguf": b"GGUF\x03", "zip": b"PK\x03\x04", "pickle": b"\x80\x02}q\x00."}[content] + bytes(60))
+        begins = {
+            "gguf": b"GGUF\x03",
+            "zip": b"PK\x03\x04" + bytes(26) + b"archive/data.pkl",
+            "pickle": b"\x80\x02}q\x00.",
+        }
+        path.write_bytes(begins[content] + bytes(60))
     claimed = format_of(path.name, b"").by_name
     if form == "pt" and claimed not in ("pt", None):
         error = refused(path)
