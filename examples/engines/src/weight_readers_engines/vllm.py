@@ -22,6 +22,8 @@ OWN_OPTIONS = ("reader", "reader_options", "strict", "num_weight_load_threads", 
 """Keys of ``model_loader_extra_config`` that are handed to `open_checkpoint`; vLLM's own are left to vLLM."""
 DEFAULTS = {"download_dir": None, "safetensors_load_strategy": None, "pt_load_map_location": "cpu"}
 """Fields of ``LoadConfig`` about how files are read, which is ours to decide."""
+THREADS = {"enable_multithread_load": None, "num_threads": None}
+"""Keys of vLLM's own in ``model_loader_extra_config`` that say it again."""
 
 
 def register() -> None:
@@ -68,6 +70,7 @@ def loader_class() -> type[DefaultModelLoader]:
             return DefaultModelLoader.Source(
                 where,
                 model_config.revision,
+                fall_back_to_pt=getattr(model, "fall_back_to_pt_during_load", True),
                 allow_patterns_overrides=getattr(model, "allow_patterns_overrides", None),
                 is_unused_weight=getattr(model, "is_unused_checkpoint_weight", None),
             )
@@ -77,8 +80,9 @@ def loader_class() -> type[DefaultModelLoader]:
 
 def check(load_config: LoadConfig) -> None:
     """Raise ValueError for what vLLM was asked and this loader would ignore."""
-    for name, default in DEFAULTS.items():
-        if (found := getattr(load_config, name)) != default:
+    asked = {name: getattr(load_config, name) for name in DEFAULTS} | dict(load_config.model_loader_extra_config)
+    for name, default in {**DEFAULTS, **THREADS}.items():
+        if (found := asked.get(name)) != default:
             raise ValueError(
                 f"load_format={LOAD_FORMAT!r} does not take {name}={found!r}; how files are read is said in "
                 f"model_loader_extra_config, with {', '.join(OWN_OPTIONS)}, and HF_HUB_CACHE says where downloads go"
