@@ -145,7 +145,7 @@ class Scan:
 
     def _take_run(self, run: PlainRun) -> None:
         """Entries whose fields are of the right types; there may be 100 000, so what is right is taken at once."""
-        kinds = list(map(sound_kind, run.dtypes, run.shapes))
+        kinds = _kinds(run)
         fresh = set(run.names)
         if len(fresh) == len(run.names) and fresh.isdisjoint(self._names) and _fill(kinds, run.begins, run.ends):
             self._names |= fresh
@@ -222,6 +222,16 @@ class Scan:
         if len(self.problems) >= MAX_PROBLEMS:
             raise _TooManyProblemsError
         self.problems.append(problem)
+
+
+def _kinds(run: PlainRun) -> list[Sound]:
+    """The kind of each entry; most runs are of one dtype, and then a text leads to it."""
+    dtypes = set(run.dtypes)
+    if len(dtypes) > 1:
+        return list(map(sound_kind, run.dtypes, run.shapes))
+    dtype = dtypes.pop()
+    known = {shape: sound_kind(dtype, shape) for shape in set(run.shapes)}
+    return [known[shape] for shape in run.shapes]
 
 
 def _fill(kinds: list[Sound], begins: Iterable[int], ends: Iterable[int]) -> TypeGuard[list[TensorKind]]:

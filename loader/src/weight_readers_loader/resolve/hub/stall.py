@@ -55,5 +55,7 @@ def _arrived(blobs: Path) -> dict[str, tuple[int, int]]:
 
 def _way_out() -> str:
     if find_spec("hf_xet") and not constants.HF_HUB_DISABLE_XET:
-        return "Where hf_xet carries it, it waits without end: interrupt it, and run it again with HF_HUB_DISABLE_XET=1."
+        return (
+            "Where hf_xet carries it, it may wait for ever: interrupt it, and run it again with HF_HUB_DISABLE_XET=1."
+        )
     return f"Its connection ends after {constants.HF_HUB_DOWNLOAD_TIMEOUT} s without bytes (HF_HUB_DOWNLOAD_TIMEOUT)."
