@@ -2,8 +2,8 @@
 """What the threaded reader has promised, held against what was measured: threshold, value, met or not.
 
 A ratio is the median over the rounds of (the other's time / the reader's time in the same round). *Behind beyond the
-noise* means slower than the peer in every round. *Out of reach* is a ratio to a peer that the limit, the bare reads of the
-same bytes, does not come to in the same run: no reader can.
+noise* means slower than the peer in every round. *Out of reach* is a ratio to a peer that the limit, the bare reads of
+the same bytes, does not come to in the same run: no reader can.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, settings
 # No test asks the real Hub, by mistake or not; those about the Hub have a server of their own.
 os.environ["HF_HUB_OFFLINE"] = "1"
 
-# A shell starts what runs in the background with this signal ignored, and every child process inherits that; tests send it.
+# A shell starts what runs in the background with this signal ignored, and child processes inherit that; tests send it.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -52,7 +52,8 @@ def test_the_better_of_the_two_runai_arms_counts() -> None:
 
 def test_a_ratio_that_the_limit_itself_does_not_come_to_is_called_out_of_reach() -> None:
     arms = {READER: seconds(1), LIMIT: seconds(0.8), MMAP: seconds(1.4), VLLM: seconds(1.3)}
-    beyond, within = judged({"warm-into": arms}, "into parameters, times safetensors"), judged({"warm-into": arms}, "vLLM")
+    beyond = judged({"warm-into": arms}, "into parameters, times safetensors")
+    within = judged({"warm-into": arms}, "vLLM")
     assert str(beyond).endswith("NOT MET, out of reach: the limit itself is 1.75 (1.75 to 1.75)")
     assert str(within).endswith(": NOT MET")
 
