@@ -6,6 +6,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 from collections.abc import Callable, Sequence
+from math import gcd
 from typing import Any
 
 from benchmarks.conditions import MemorySampler, cached_share, evict, warm
@@ -20,9 +21,15 @@ Result = dict[str, Any]
 
 
 def orders(arms: Sequence[str], rounds: int) -> list[list[str]]:
-    """Rotated by one each round and reversed in every other, so that no arm keeps its place or its predecessor."""
-    rotated = [[*arms[r % len(arms) :], *arms[: r % len(arms)]] for r in range(rounds)]
-    return [order[::-1] if number % 2 else order for number, order in enumerate(rotated)]
+    """In each round from the next arm on, and in other steps, so that no arm keeps its place or its predecessor.
+
+    What was done before counts: a disk that was just read around the page cache answers the next arm later.
+    """
+    count = len(arms)
+    steps = [step for step in range(1, count + 1) if gcd(step, count) == 1]
+    return [
+        [arms[(first + steps[first % len(steps)] * place) % count] for place in range(count)] for first in range(rounds)
+    ]
 
 
 class Rounds:

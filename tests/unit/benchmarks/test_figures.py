@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 from benchmarks.rounds import orders
 from benchmarks.settings import LIMIT, MIB, READER, parse_size
@@ -20,7 +22,13 @@ def judged(results: dict[str, dict[str, list[dict[str, float]]]], what: str) -> 
 def test_every_round_has_every_arm_once_and_no_arm_keeps_its_place() -> None:
     found = orders(["a", "b", "c"], 4)
     assert all(sorted(order) == ["a", "b", "c"] for order in found)
-    assert found == [["a", "b", "c"], ["a", "c", "b"], ["c", "a", "b"], ["c", "b", "a"]]
+    assert found == [["a", "b", "c"], ["b", "a", "c"], ["c", "a", "b"], ["a", "c", "b"]]
+
+
+def test_no_arm_follows_the_same_one_twice_before_it_has_followed_all_others() -> None:
+    arms = [str(number) for number in range(11)]
+    pairs = [pair for order in orders(arms, 10) for pair in pairwise(order)]
+    assert len(set(pairs)) == len(pairs) == 10 * 10
 
 
 def test_a_ratio_compares_within_rounds() -> None:
