@@ -37,12 +37,12 @@ def cut(
     return {**targets, **{target.name: target for target in cuts}}
 
 
-def take_alike(source: str, targets: Sequence[Target]) -> None:
-    """Raise TargetMismatchError where one tensor is for several targets that take different parts of it."""
+def take_alike(what: str, targets: Sequence[Target]) -> None:
+    """Raise TargetMismatchError where targets that are to hold the same take different parts of ``what``."""
     parts = {target.name: target.part.bounds if target.part else _all(target.shape) for target in targets}
     if len(set(parts.values())) > 1:
         raise TargetMismatchError(
-            f"the targets {', '.join(sorted(parts))} take different parts of one tensor, {source!r}",
+            f"the targets {', '.join(sorted(parts))} take different parts of {what}",
             fix="Nothing was written; load them one after the other",
         )
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import torch
@@ -64,10 +65,17 @@ class Placement:
             strict=strict,
             cast=cast,
         )
+        self._check_parts()
+        self._cuts = Cuts.of(self._firsts(), tensors)
+
+    def _check_parts(self) -> None:
+        """Raise TargetMismatchError where one tensor, of the checkpoint or of the target, would be two parts at once."""
         for source, names in self._plan.assignments.items():
             if len(names) > 1:
-                take_alike(source, [self._targets[name] for name in names])
-        self._cuts = Cuts.of(self._firsts(), tensors)
+                take_alike(f"one tensor, {source!r}", [self._targets[name] for name in names])
+        filled = set(chain.from_iterable(self._plan.assignments.values()))
+        for group in self._tied:
+            take_alike("what fills one tensor", [self._targets[name] for name in group if name in filled])
 
     def slices(self, adapted: Adapted) -> dict[str, TensorSlice]:
         """What to read of tensors of which this rank holds a part, by their names in the files.

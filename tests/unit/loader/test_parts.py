@@ -109,3 +109,19 @@ def test_two_targets_of_one_tensor_take_the_same_part(tmp_path: Path) -> None:
     with pytest.raises(TargetMismatchError, match="the targets embed, head take different parts of one tensor"):
         open_checkpoint(tmp_path).load_into(filled, slices={"embed": TensorSlice(dim=0, stop=2)}, resolve_aliases=True)
     assert not filled["embed"].any()
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_a_tied_parameter_is_not_two_parts_at_once(device: str, tmp_path: Path) -> None:
+    save_file(
+        {"embed": torch.arange(8.0).reshape(4, 2), "head": torch.arange(8.0).reshape(4, 2)}, tmp_path / "m.safetensors"
+    )
+    module = nn.Module()
+    module.embed = module.head = nn.Parameter(torch.zeros(2, 2, device=device))
+    first, last = TensorSlice(dim=0, stop=2), TensorSlice(dim=0, start=2)
+    checkpoint = open_checkpoint(tmp_path)
+    with pytest.raises(TargetMismatchError, match="the targets embed, head take different parts of what fills one"):
+        checkpoint.load_into(module, slices={"embed": first, "head": last})
+    assert module.embed.is_meta or not module.embed.any()
+    checkpoint.load_into(module, slices={"embed": last, "head": last})
+    assert module.head.tolist() == [[4.0, 5.0], [6.0, 7.0]]
