@@ -40,7 +40,7 @@ class Checkpoint:
         self.tensors: Mapping[str, TensorMeta] = contents.tensors
         self.aliases = contents.aliases
         self.adapted: Mapping[str, TensorMeta] = contents.adapted.tensors
-        self.metadata = {file.path: file.metadata for file in source.headers}
+        self.metadata = {file.path: dict(file.metadata) for file in source.headers}
         self.notices = source.notices
         self.selection = selection
         self.config = config
