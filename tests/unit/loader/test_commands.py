@@ -42,6 +42,11 @@ class TestInspect:
         assert lines[3] == "metadata: format=pt"
         assert "consolidated.safetensors" in lines[4]
 
+    def test_a_name_with_a_line_end_does_not_make_two_tensors_of_one(self, tmp_path: Path) -> None:
+        path = write_tensors(tmp_path / "model.safetensors", {"a\nb  F32  [9]": ("F32", [1], floats(1))})
+        lines = invoke("inspect", tmp_path).stdout.splitlines()
+        assert lines[0] == f"a\\nb  F32  [9]  F32  [1]  4 B  {path}"
+
     def test_json_has_every_tensor_in_full(self, tmp_path: Path) -> None:
         path = write_tensors(tmp_path / "model.safetensors", {"w": ("F32", [2, 1], floats(1, 2))})
         data = document(invoke("inspect", tmp_path, "--json"))
