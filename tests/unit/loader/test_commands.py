@@ -42,10 +42,12 @@ class TestInspect:
         assert lines[3] == "metadata: format=pt"
         assert "consolidated.safetensors" in lines[4]
 
-    def test_a_name_with_a_line_end_does_not_make_two_tensors_of_one(self, tmp_path: Path) -> None:
-        path = write_tensors(tmp_path / "model.safetensors", {"a\nb  F32  [9]": ("F32", [1], floats(1))})
+    def test_a_line_end_in_what_comes_from_a_file_does_not_make_two_lines_of_one(self, tmp_path: Path) -> None:
+        name = "a\nb  F32  [9]"
+        path = write_tensors(tmp_path / "m.safetensors", {name: ("F32", [1], floats(1))}, note="x\ny", other=name)
         lines = invoke("inspect", tmp_path).stdout.splitlines()
         assert lines[0] == f"a\\nb  F32  [9]  F32  [1]  4 B  {path}"
+        assert lines[2:] == [r"metadata: note=x\ny", r"alias: other is stored as a\nb  F32  [9]"]
 
     def test_json_has_every_tensor_in_full(self, tmp_path: Path) -> None:
         path = write_tensors(tmp_path / "model.safetensors", {"w": ("F32", [2, 1], floats(1, 2))})
