@@ -60,8 +60,9 @@ def _cut(targets: Mapping[str, Target], meta: TensorMeta, part: TensorSlice) -> 
     bounds = _bounds(meta, part)
     held, wanted = tuple(target.tensor.shape), tuple(stop - start for start, stop in bounds)
     if held != wanted:
+        ends = ":".join("" if end is None else str(end) for end in (part.start, part.stop))
         raise TargetMismatchError(
-            f"target {target.name!r} is {list(held)}, and {part.start}:{part.stop} of dimension {part.dim} of the "
+            f"target {target.name!r} is {list(held)}, and {ends} of dimension {part.dim} of the "
             f"tensor in {meta.file} is {list(wanted)}",
             fix="Nothing was written; give a target of the shape of the slice",
             shapes=((target.name, str(list(wanted)), str(list(held))),),

@@ -83,6 +83,7 @@ def test_packed_numbers_are_cut_between_whole_elements(tmp_path: Path) -> None:
     ("slices", "error", "said"),
     [
         ({"a": ROWS, "b": ROWS}, TargetMismatchError, r"target 'b' is \[5, 3\], and 2:4 of dimension 0 .* is \[2, 8\]"),
+        ({"a": TensorSlice(dim=0, start=3)}, TargetMismatchError, r"and 3: of dimension 0 .* is \[3, 8\]"),
         ({"a": ROWS}, TargetMismatchError, r"b \(checkpoint \[5, 8\], target \[5, 3\]\)"),
         ({"a": ROWS, "bb": COLUMNS}, MissingTensorError, "Did you mean 'b'"),
         ({"a": ROWS, "b": TensorSlice(dim=2)}, IndexError, "dimension 2 is out of range for shape .*tensor 'b'"),
