@@ -16,6 +16,8 @@ from transformers import (
     AutoModelForCausalLM,
     Gemma3ForCausalLM,
     Gemma3TextConfig,
+    GPTNeoConfig,
+    GPTNeoForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
     PreTrainedModel,
@@ -77,6 +79,21 @@ def test_a_name_that_the_model_lacks_is_refused_before_anything_is_read(minilm: 
     with pytest.raises(TargetMismatchError) as refused:
         load_model(tmp_path, AutoModel)
     assert refused.value.unexpected == ("encoder.extra.weight",)
+
+
+def test_a_mask_that_the_model_computes_is_left_out_and_another_name_with_its_last_word_is_refused(
+    tmp_path: Path,
+) -> None:
+    sizes = {"num_layers": 1, "attention_types": [[["global"], 1]], "num_heads": 2, "hidden_size": 8, "vocab_size": 16}
+    GPTNeoForCausalLM(GPTNeoConfig(**sizes, bos_token_id=1, eos_token_id=2)).save_pretrained(tmp_path)
+    tensors = load_file(tmp_path / "model.safetensors")
+    tensors["transformer.h.0.attn.attention.bias"] = torch.ones(1, 1, 4, 4, dtype=torch.uint8)
+    save_file(tensors, tmp_path / "model.safetensors")
+    assert load_model(tmp_path, AutoModelForCausalLM)[1].unexpected == ()
+    save_file({**tensors, "lm_head.bias": torch.ones(16)}, tmp_path / "model.safetensors")
+    with pytest.raises(TargetMismatchError) as refused:
+        load_model(tmp_path, AutoModelForCausalLM)
+    assert refused.value.unexpected == ("lm_head.bias",)
 
 
 def test_a_parameter_that_the_checkpoint_lacks_is_refused(minilm: Path, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -28,6 +28,7 @@ class Claim:
 
 
 _OURS = tuple(Claim(format=each, reader=each.name, origin="weight-readers") for each in KNOWN_FORMATS)
+_OUR_NAMES = tuple(each.name for each in KNOWN_FORMATS)
 
 
 class FormatTable:
@@ -59,17 +60,25 @@ class FormatTable:
         return {suffix: tuple(names) for suffix, names in found.items()}
 
     def rank(self, name: str) -> int:
-        """The place of a format in the order in which a folder is read; formats of others share the last one."""
-        ours = [each.name for each in KNOWN_FORMATS]
-        return ours.index(name) if name in ours else len(ours)
+        """The place of a format in the order in which a folder is read; formats of others share the last one.
+
+        Two formats that a file may be of stand where the first of them does.
+        """
+        return min(_OUR_NAMES.index(each) if each in _OUR_NAMES else len(_OUR_NAMES) for each in name.split(_OR))
 
     def by_suffix(self, file_name: str) -> tuple[str, ...]:
         """The formats that claim the suffix of a name, in either case of letters."""
         return self.suffixes.get(os.path.splitext(file_name)[1].lower(), ())
 
-    def by_content(self, head: bytes) -> tuple[str, ...]:
-        """The formats that the first bytes are of: those with the longest signature that matches."""
+    def by_content(self, head: bytes, named: Collection[str] = ()) -> tuple[str, ...]:
+        """The formats that the first bytes are of: those with the longest signature that matches.
+
+        What is ``named`` as a format of this project and begins as one is not of another one that a plugin declares:
+        installing a plugin does not change what is read of the files that were there.
+        """
         lengths = {name: max(each.format.match(head) for each in claims) for name, claims in self._claims.items()}
+        if any(lengths[name] for name in _OUR_NAMES if name in named):
+            lengths = {name: length for name, length in lengths.items() if name in named or name in _OUR_NAMES}
         longest = max(lengths.values())
         return tuple(name for name, length in lengths.items() if length == longest > 0)
 

@@ -8,7 +8,22 @@ from typing import Any
 
 from weight_readers import TensorSlice
 
-__all__ = ["device_of", "flags", "function", "instance", "named_device", "short", "slices_by_name", "whole"]
+__all__ = [
+    "NO_VALUES",
+    "device_of",
+    "flags",
+    "function",
+    "instance",
+    "named_device",
+    "short",
+    "slices_by_name",
+    "whole",
+]
+
+NO_VALUES = (
+    "weights have no values on the meta device: name a real device, or leave device= out; "
+    "Checkpoint.tensors has the shapes and dtypes, and reads nothing for them"
+)
 
 
 def short(text: str, limit: int = 200) -> str:
@@ -74,10 +89,12 @@ def named_device(device: object) -> str:
 
 
 def device_of(device: object) -> str:
-    """The name of a device that can be used here. Raises ValueError with those that there are."""
+    """The name of a device that can be used here. Raises ValueError with those that there are, and for meta."""
     import torch
 
     name = named_device(device)
+    if torch.device(name).type == "meta":
+        raise ValueError(NO_VALUES)
     try:
         torch.empty(0, device=name)
     except (RuntimeError, AssertionError, NotImplementedError) as error:

@@ -40,7 +40,7 @@ class Checkpoint:
         self.tensors: Mapping[str, TensorMeta] = contents.tensors
         self.aliases = contents.aliases
         self.adapted: Mapping[str, TensorMeta] = contents.adapted.tensors
-        self.metadata = {file.path: file.metadata for file in source.headers}
+        self.metadata = {file.path: dict(file.metadata) for file in source.headers}
         self.notices = source.notices
         self.selection = selection
         self.config = config
@@ -139,7 +139,8 @@ class Checkpoint:
         strict: missing and unexpected names are an error; otherwise they are in the report.
         cast: convert where a dtype differs; otherwise that is an error. Packed weights are never converted.
         slices: the part that a target takes of its tensor, by the tensor's name after the adapters, in elements of its
-            logical shape; no more is read, save of what an adapter changes. A DTensor needs none.
+            logical shape; no more is read, save of what an adapter changes, and of two tensors for one parameter, which
+            are compared whole. A DTensor needs none.
         resolve_aliases: fill a missing name from the tensor that the files' metadata records for it.
         verify: True, False, or the path of a manifest, by default what ``config`` has. Hash the files from the bytes
             that arrive, beside the load, and raise DigestMismatchError before it is over where one does not have its

@@ -37,12 +37,12 @@ def cut(
     return {**targets, **{target.name: target for target in cuts}}
 
 
-def take_alike(source: str, targets: Sequence[Target]) -> None:
-    """Raise TargetMismatchError where one tensor is for several targets that take different parts of it."""
+def take_alike(what: str, targets: Sequence[Target]) -> None:
+    """Raise TargetMismatchError where targets that are to hold the same take different parts of ``what``."""
     parts = {target.name: target.part.bounds if target.part else _all(target.shape) for target in targets}
     if len(set(parts.values())) > 1:
         raise TargetMismatchError(
-            f"the targets {', '.join(sorted(parts))} take different parts of one tensor, {source!r}",
+            f"the targets {', '.join(sorted(parts))} take different parts of {what}",
             fix="Nothing was written; load them one after the other",
         )
 
@@ -60,8 +60,9 @@ def _cut(targets: Mapping[str, Target], meta: TensorMeta, part: TensorSlice) -> 
     bounds = _bounds(meta, part)
     held, wanted = tuple(target.tensor.shape), tuple(stop - start for start, stop in bounds)
     if held != wanted:
+        ends = ":".join("" if end is None else str(end) for end in (part.start, part.stop))
         raise TargetMismatchError(
-            f"target {target.name!r} is {list(held)}, and {part.start}:{part.stop} of dimension {part.dim} of the "
+            f"target {target.name!r} is {list(held)}, and {ends} of dimension {part.dim} of the "
             f"tensor in {meta.file} is {list(wanted)}",
             fix="Nothing was written; give a target of the shape of the slice",
             shapes=((target.name, str(list(wanted)), str(list(held))),),

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 import torch
@@ -13,6 +14,7 @@ from torch import nn
 
 from weight_readers import CheckpointError, TensorMeta, TensorSlice, TiedWeightsError
 from weight_readers_loader.adapters import Adapted
+from weight_readers_loader.arguments import NO_VALUES
 from weight_readers_loader.audit import audit
 from weight_readers_loader.distributed.cuts import Cuts
 from weight_readers_loader.parts import cut, take_alike
@@ -64,10 +66,17 @@ class Placement:
             strict=strict,
             cast=cast,
         )
+        self._check_parts()
+        self._cuts = Cuts.of(self._firsts(), tensors)
+
+    def _check_parts(self) -> None:
+        """Raise TargetMismatchError where one tensor, of the checkpoint or the target, would be two parts at once."""
         for source, names in self._plan.assignments.items():
             if len(names) > 1:
-                take_alike(source, [self._targets[name] for name in names])
-        self._cuts = Cuts.of(self._firsts(), tensors)
+                take_alike(f"one tensor, {source!r}", [self._targets[name] for name in names])
+        filled = set(chain.from_iterable(self._plan.assignments.values()))
+        for group in self._tied:
+            take_alike("what fills one tensor", [self._targets[name] for name in group if name in filled])
 
     def slices(self, adapted: Adapted) -> dict[str, TensorSlice]:
         """What to read of tensors of which this rank holds a part, by their names in the files.
@@ -90,7 +99,7 @@ class Placement:
         """The device that the reader should place tensors on. Raises ValueError where the target says otherwise."""
         asked = torch.device(device or "cpu")
         if asked.type == "meta":
-            raise ValueError("weights have no values on the meta device: name a real device, or leave device= out")
+            raise ValueError(NO_VALUES)
         if not self.all_in_place:
             return str(asked)
         elsewhere = {t.tensor.device.type: name for name, t in self._targets.items()}

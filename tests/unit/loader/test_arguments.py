@@ -138,6 +138,15 @@ def test_a_device_that_is_not_here_is_one_error_with_those_that_are(folder: Path
         READS[read](open_checkpoint(folder), device=device)
 
 
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("device", ["meta", "meta:0", torch.device("meta")])
+def test_the_meta_device_is_refused_and_no_tensor_comes_without_its_values(
+    folder: Path, read: str, device: object
+) -> None:
+    with pytest.raises(ValueError, match=r"no values on the meta device: .* Checkpoint\.tensors has the shapes"):
+        READS[read](open_checkpoint(folder), device=device)
+
+
 @pytest.mark.parametrize("read", ["iter_weights", "state_dict", "get_tensor"])
 def test_no_device_at_all_is_the_one_of_the_configuration(folder: Path, read: str) -> None:
     checkpoint = open_checkpoint(folder, config=LoadConfig(device="cuda:99"))

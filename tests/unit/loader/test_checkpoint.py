@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -195,3 +196,11 @@ def test_on_file_is_told_each_file_once_in_order(tmp_path: Path) -> None:
     seen: list[str] = []
     open_checkpoint(tmp_path, on_file=seen.append).state_dict()
     assert [str(shard) for shard in shards] == seen
+
+
+def test_what_is_done_to_the_metadata_of_one_checkpoint_is_not_in_another(tmp_path: Path) -> None:
+    path = linear_file(tmp_path)
+    os.utime(path, (1, 1))  # long ago, so that readers share its header
+    first = open_checkpoint(path)
+    first.metadata[str(path)]["format"] = "np"
+    assert open_checkpoint(path).metadata == {str(path): {"format": "pt"}}

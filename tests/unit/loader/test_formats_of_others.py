@@ -238,6 +238,44 @@ class TestInDispute:
         done = run("load", folder)
         assert (done.exit_code, "--format acme" in done.stderr) == (1, True)
 
+    def test_a_suffix_of_the_best_format_is_no_reason_to_read_another_one(self, site: Site, folder: Path) -> None:
+        declare(site, "acme", "FileFormat(name='acme', suffixes=['.safetensors', '.bin'])")
+        save_file({"w": torch.ones(2)}, folder / "model.safetensors")
+        for other in ("model.bin", "model.gguf"):
+            (folder / other).write_bytes(b"whatever")
+        with pytest.raises(FormatConflictError, match=r"the suffix \.safetensors belongs to 2 formats"):
+            resolve(folder)
+        assert resolve(folder, use_format="safetensors").format == "safetensors"
+
+    def test_a_longer_signature_takes_no_file_from_the_format_that_it_has_and_is_named_as(
+        self, site: Site, folder: Path
+    ) -> None:
+        signatures = """[Signature(data=b'\\0\\0\\0\\0{\"', offset=4),
+            Signature(data=b'PK\\x03\\x04', contains=b'm/data.pkl')]"""
+        declare(site, "acme", f"FileFormat(name='acme', suffixes=['.acme'], signatures={signatures})")
+        for name in ("model.safetensors", "blob", "m.acme"):
+            save_file({"w": torch.ones(2)}, folder / name)
+        assert {name: resolve(folder / name).format for name in ("model.safetensors", "blob", "m.acme")} == {
+            "model.safetensors": "safetensors",
+            "blob": "acme",
+            "m.acme": "acme",
+        }
+        torch.save({"w": torch.ones(2)}, folder / "m.pt")
+        assert resolve(folder / "m.pt").format == "pt"
+
+    def test_a_format_that_has_to_be_named_says_so_by_its_own_name(self, site: Site, folder: Path) -> None:
+        declare(
+            site,
+            "acme",
+            "FileFormat(name='acme', suffixes=['.acme'], needs_name=True, signatures=[Signature(data=b'ACME')])",
+        )
+        (folder / "m.gguf").write_bytes(b"ACME and more")
+        with pytest.raises(
+            ForeignContentError, match=r"^acme is loaded only from .*rename this one to \.acme"
+        ) as caught:
+            resolve(folder / "m.gguf")
+        assert "pickle" not in str(caught.value)
+
     def test_a_better_format_beside_it_is_read_as_ever(self, site: Site, folder: Path) -> None:
         declare(site, "acme", self.BIN)
         save_file({"w": torch.ones(2)}, folder / "model.safetensors")

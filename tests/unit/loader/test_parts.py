@@ -83,6 +83,7 @@ def test_packed_numbers_are_cut_between_whole_elements(tmp_path: Path) -> None:
     ("slices", "error", "said"),
     [
         ({"a": ROWS, "b": ROWS}, TargetMismatchError, r"target 'b' is \[5, 3\], and 2:4 of dimension 0 .* is \[2, 8\]"),
+        ({"a": TensorSlice(dim=0, start=3)}, TargetMismatchError, r"and 3: of dimension 0 .* is \[3, 8\]"),
         ({"a": ROWS}, TargetMismatchError, r"b \(checkpoint \[5, 8\], target \[5, 3\]\)"),
         ({"a": ROWS, "bb": COLUMNS}, MissingTensorError, "Did you mean 'b'"),
         ({"a": ROWS, "b": TensorSlice(dim=2)}, IndexError, "dimension 2 is out of range for shape .*tensor 'b'"),
@@ -109,3 +110,19 @@ def test_two_targets_of_one_tensor_take_the_same_part(tmp_path: Path) -> None:
     with pytest.raises(TargetMismatchError, match="the targets embed, head take different parts of one tensor"):
         open_checkpoint(tmp_path).load_into(filled, slices={"embed": TensorSlice(dim=0, stop=2)}, resolve_aliases=True)
     assert not filled["embed"].any()
+
+
+@pytest.mark.parametrize("device", ["cpu", "meta"])
+def test_a_tied_parameter_is_not_two_parts_at_once(device: str, tmp_path: Path) -> None:
+    save_file(
+        {"embed": torch.arange(8.0).reshape(4, 2), "head": torch.arange(8.0).reshape(4, 2)}, tmp_path / "m.safetensors"
+    )
+    module = nn.Module()
+    module.embed = module.head = nn.Parameter(torch.zeros(2, 2, device=device))
+    first, last = TensorSlice(dim=0, stop=2), TensorSlice(dim=0, start=2)
+    checkpoint = open_checkpoint(tmp_path)
+    with pytest.raises(TargetMismatchError, match="the targets embed, head take different parts of what fills one"):
+        checkpoint.load_into(module, slices={"embed": first, "head": last})
+    assert module.embed.is_meta or not module.embed.any()
+    checkpoint.load_into(module, slices={"embed": last, "head": last})
+    assert module.head.tolist() == [[4.0, 5.0], [6.0, 7.0]]

@@ -119,7 +119,7 @@ def test_a_window_of_any_size_gives_the_same_members() -> None:
     def members(step: int) -> dict[str, Any]:
         header = HeaderText(Drip(step), len(text), "m", None)
         found: dict[str, Any] = {}
-        for name, run in header.members():
+        for name, run in header.entries():
             found |= dict.fromkeys(run.names, PLAIN) if run else {name: header.value(1000, "x")}
         header.finish()
         return found

@@ -64,6 +64,26 @@ def test_other_files_are_read_in_their_own_right(path: Path, reads: list[object]
     assert len(reads) == 3
 
 
+def test_another_thread_that_asks_meanwhile_changes_no_answer(path: Path) -> None:
+    cache = HeaderCache()
+    other = write_tensors(path.with_name("b.safetensors"), {"v": ("F32", [1], floats(2))})
+
+    class Switching(str):
+        """While it is looked for among the known ones, it is another thread's turn, once."""
+
+        turns = 1
+        __hash__ = str.__hash__
+
+        def __eq__(self, to: object) -> bool:
+            if self.turns:
+                self.turns = 0
+                cache.read([other])
+            return str.__eq__(self, to)
+
+    first = cache.read([str(path)])
+    assert (list(first.meta), list(cache.read([Switching(path)]).meta)) == (["w"], ["w"])
+
+
 def test_what_is_wrong_is_raised_each_time_and_a_mended_file_is_read(path: Path) -> None:
     cache, whole = HeaderCache(), path.read_bytes()
     path.write_bytes(whole[:-1])

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.files import entry, write_safetensors
 
-from weight_readers_safetensors import read_header
+from weight_readers_safetensors import _text, read_header
 from weight_readers_safetensors._plain import plain_run, plain_shape
+from weight_readers_safetensors._text import HeaderText
 
 COMPACT, SPACED = (",", ":"), (", ", ": ")
 ENTRIES = {"a": entry("F32", [2, 3], 0, 24), "": entry("BF16", [], 24, 26), "ä😀],}": entry("U8", [0], 26, 26)}
@@ -84,6 +86,9 @@ def test_what_is_taken_is_what_the_json_module_reads(at: int, cut: int, put: str
     "text",
     [
         '"a":{"dtype":"F32","shape":[1],"data_offsets":[0]},"b":{"dtype":"F32","shape":[1],"data_offsets":[4,4,8]},',
+        '"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},:[4,8]},"b":{"dtype":"F32","shape":[1],"data_offsets"',
+        '"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},:[4"b":{"dtype":"F32","shape":[1],"data_offsets",8]},',
+        '"a":{"dtype":"F32","shape":[1],"data_offsets":[0,"b":{"dtype":"F32","shape":[1],"data_offsets"4]},:[4,8]},',
         '"a":{"dtype":"F32","shape":[1],"data_offsets":[00,4]},',
         '"a":{"dtype":"F32","shape":[01],"data_offsets":[0,4]},',
         '"a":{"dtype":"F32","shape":[1 2],"data_offsets":[0,4]},',
@@ -115,3 +120,30 @@ def test_odd_entries_among_many_leave_the_listing_whole(separators: tuple[str, s
     found = read_header(path)
     assert ([*found.tensors], found.metadata) == (names, {"k": "v"})
     assert [meta.offset - found.header_bytes for meta in found.tensors.values()] == list(range(2000))
+
+
+ENTRY = '{"dtype":"U8","shape":[0],"data_offsets":[0,0]}'
+
+
+def test_entries_behind_metadata_are_taken_at_once() -> None:
+    text = text_in(f'{{"__metadata__":{{"format":"pt","of":"x"}},"a":{ENTRY},"b":{ENTRY},"c":{ENTRY}}}')
+    taken: list[str | list[str]] = []
+    for key, run in text.entries():
+        taken.append(list(run.names) if run else key)
+        if key == "__metadata__":
+            assert {name: text.value(9, "") for name in text.keys()} == {"format": "pt", "of": "x"}  # noqa: SIM118
+        elif not run:
+            text.value(99, "")
+    assert taken == ["__metadata__", ["a", "b"], "c"]
+
+
+def test_of_entries_that_are_all_spelt_otherwise_few_are_looked_at_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[str] = []
+    monkeypatch.setattr(_text, "plain_run", looks.append)
+    text = text_in(json.dumps({f"t{i}": json.loads(ENTRY) for i in range(2000)}, indent=1))
+    assert sum(1 for _ in text.entries() if text.value(999, "")) == 2000
+    assert len(looks) < 20
+
+
+def text_in(header: str) -> HeaderText:
+    return HeaderText(io.BytesIO(header.encode()), len(header), "model", None)

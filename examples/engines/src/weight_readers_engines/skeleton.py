@@ -31,9 +31,16 @@ def skeleton(make: Callable[[], Model]) -> Model:
 
 
 def computed_buffers(model: nn.Module) -> frozenset[str]:
-    """The last part of the names of buffers that ``model`` computes itself and does not save (``inv_freq``, say)."""
+    """The ends of the names of buffers that ``model`` computes and does not save (``rotary_emb.inv_freq``, say)."""
     saved = model.state_dict().keys()
-    return frozenset(name.rpartition(".")[2] for name, _ in model.named_buffers() if name not in saved)
+    return frozenset(_end(name) for name, _ in model.named_buffers() if name not in saved)
+
+
+def _end(name: str) -> str:
+    """The last two words: older files have rotary tables in each layer, and a mask that is called ``attention.bias``
+    makes no other bias one.
+    """
+    return ".".join(name.split(".")[-2:])
 
 
 def open_for(
@@ -42,7 +49,7 @@ def open_for(
     """The checkpoint without what ``model`` computes itself; older files of many models have such tensors."""
     checkpoint = open_checkpoint(reference, adapters=adapters, **options)
     computed, wanted = computed_buffers(model), model.state_dict().keys()
-    names = [n for n in checkpoint.adapted if n not in wanted and n.rpartition(".")[2] in computed]
+    names = [n for n in checkpoint.adapted if n not in wanted and _end(n) in computed]
     return open_checkpoint(reference, adapters=[*adapters, Without(names)], **options) if names else checkpoint
 
 

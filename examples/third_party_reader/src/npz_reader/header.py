@@ -8,8 +8,11 @@ numpy.lib.format, and the elements.
 from __future__ import annotations
 
 import io
+import itertools
+import math
 import os
 import struct
+import tokenize
 import zipfile
 from collections.abc import Sequence
 from typing import Any
@@ -23,6 +26,7 @@ from weight_readers import (
     DuplicateTensorError,
     FileMeta,
     HeaderError,
+    ShapeError,
     TensorLayoutError,
     TensorMeta,
     TruncatedFileError,
@@ -56,6 +60,8 @@ DTYPES = {
 _MAGIC = b"PK\x03\x04"
 _EMPTY = b"PK\x05\x06"
 _LOCAL = struct.Struct("<4s22xHH")  # the header before a member: signature, lengths of its name and extra field
+_NO_HEADER = (ValueError, SyntaxError, tokenize.TokenError, RecursionError, MemoryError)  # of text that is parsed
+_MAX_DIMS, _MAX_ELEMENTS = 64, 2**63 - 1  # what torch can use
 _NPY_BYTES = 4096  # more than NumPy writes before the elements of an array without fields
 
 
@@ -89,6 +95,7 @@ def read_header(path: str) -> tuple[FileMeta, list[TensorMeta]]:
         members = _directory(file, path)
         tensors = [_tensor(file, path, member) for member in members]
     _check_twice(path, tensors)
+    _check_apart(path, tensors)
     header_bytes = nbytes - sum(tensor.nbytes for tensor in tensors)
     return FileMeta(path=path, format="npz", nbytes=nbytes, header_bytes=header_bytes), tensors
 
@@ -113,7 +120,7 @@ def _tensor(file: io.FileIO, path: str, member: zipfile.ZipInfo) -> TensorMeta:
     begin = _begin(file, path, member)
     shape, dtype, header_bytes = _npy(file, path, name, begin)
     nbytes = member.file_size - header_bytes
-    found = int(np.prod(shape, dtype=object)) * np.dtype(dtype).itemsize
+    found = math.prod(shape) * np.dtype(dtype).itemsize
     if found != nbytes:
         raise TensorLayoutError(
             "the member has another size than its array", path=path, tensor=name, expected=found, found=nbytes
@@ -149,7 +156,7 @@ def _npy(file: io.FileIO, path: str, name: str, begin: int) -> tuple[tuple[int, 
         if np.lib.format.read_magic(head) != (1, 0):
             read = np.lib.format.read_array_header_2_0
         shape, in_fortran_order, dtype = read(head)
-    except ValueError as error:
+    except _NO_HEADER as error:
         raise HeaderError(f"the member is no array ({error})", path=path, tensor=name, fix=DOWNLOAD_AGAIN) from error
     if dtype.hasobject:
         raise UnsafePickleError(
@@ -163,7 +170,15 @@ def _npy(file: io.FileIO, path: str, name: str, begin: int) -> tuple[tuple[int, 
     if in_fortran_order and len(shape) > 1:
         fix = "Write numpy.ascontiguousarray(array)"
         raise TensorLayoutError("the array is in Fortran order", path=path, tensor=name, fix=fix)
+    if not _is_shape(shape):
+        raise ShapeError("torch has no such shape", path=path, tensor=name, found=str(shape)[:80])
     return tuple(shape), DTYPES[dtype], head.tell()
+
+
+def _is_shape(shape: Sequence[Any]) -> bool:
+    """Whether torch can count in it; zeros are no way out, since strides are computed as if they were ones."""
+    whole = all(type(size) is int and size >= 0 for size in shape)
+    return whole and len(shape) <= _MAX_DIMS and math.prod(size or 1 for size in shape) <= _MAX_ELEMENTS
 
 
 def _check_twice(path: str, tensors: Sequence[TensorMeta]) -> None:
@@ -172,3 +187,11 @@ def _check_twice(path: str, tensors: Sequence[TensorMeta]) -> None:
         if tensor.name in seen:
             raise DuplicateTensorError("the archive has this name twice", path=path, tensor=tensor.name)
         seen.add(tensor.name)
+
+
+def _check_apart(path: str, tensors: Sequence[TensorMeta]) -> None:
+    """The directory may say of two members that they are at one place."""
+    for before, tensor in itertools.pairwise(tensors):
+        if tensor.offset < before.offset + max(1, before.nbytes):
+            what = f"the member lies within that of {before.name!r}"
+            raise TensorLayoutError(what, path=path, tensor=tensor.name, fix=DOWNLOAD_AGAIN)

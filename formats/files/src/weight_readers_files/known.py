@@ -50,8 +50,9 @@ class HeaderCache(Generic[Meta]):
         paths = natural_order(files)
         inodes, states = states_of(paths)
         key = (self._shared_as, tuple(paths), tuple(inodes), tuple(states.items()))
-        if self._last is not None and self._last[0] == key:
-            return self._last[1]
+        last = self._last  # once: another thread may put another in its place
+        if last is not None and last[0] == key:
+            return last[1]
         known: KnownHeaders[Meta] | None = None if self._shared_as is None else _kept.get(key)
         if known is None:
             known = KnownHeaders(inodes, states, self._read_headers(paths))

@@ -66,11 +66,12 @@ def plain_shape(piece: str) -> tuple[int, ...] | None:
 
 def _offsets(pieces: Sequence[str]) -> list[int] | None:
     """The numbers in all of ``:[0,1048576]},``, two of each."""
-    data = "".join(pieces).encode()
+    # Joined by what no piece has in it: a piece with the numbers of two and one without any are not two pieces.
+    data = '"'.join(pieces).encode()
     opening, closing = (b": [", b"]}, ") if data.startswith(b": ") else (b":[", b"]},")
     if not data.startswith(opening) or not data.endswith(closing):
         return None
-    pairs = data[len(opening) : -len(closing)].replace(closing + opening, b";")
+    pairs = data[len(opening) : -len(closing)].replace(closing + b'"' + opening, b";")
     if pairs.translate(None, b"0123456789 ") + b";" != b",;" * len(pieces):
         return None
     try:

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from operator import attrgetter, sub
-from typing import Any, TypeGuard, TypeVar
+from typing import TypeGuard, TypeVar
 
 from weight_readers.errors import CheckpointError, DuplicateTensorError, HeaderError, TruncatedFileError
 from weight_readers.tensors import TensorKind, TensorTable
@@ -134,7 +134,7 @@ class Scan:
             )
 
     def _members(self, text: HeaderText) -> None:
-        for name, run in text.members():
+        for name, run in text.entries():
             if run:
                 self._take_run(run)
             elif name == "__metadata__":
@@ -187,7 +187,8 @@ class Scan:
 
     def _take_pairs(self, text: HeaderText) -> None:
         size = 0
-        for count, (key, value) in enumerate(self._pairs(text)):
+        for count, key in enumerate(text.keys()):
+            value = text.value(MAX_METADATA, "a value in __metadata__")
             size += len(key) + len(value) if isinstance(value, str) else len(key)
             if count >= MAX_METADATA_KEYS or size > MAX_METADATA:
                 raise text.error(
@@ -202,13 +203,6 @@ class Scan:
                 self._add(
                     HeaderError(f"metadata key {key[:64]!r} holds {json_word(value)}, not a string", path=self.path)
                 )
-
-    def _pairs(self, text: HeaderText) -> Iterator[tuple[str, Any]]:
-        """Keys and values; of what looks like the entry of a tensor it matters here only that it is an object."""
-        for key, run in text.members():
-            yield from ((name, {}) for name in (run.names if run else ()))
-            if not run:
-                yield key, text.value(MAX_METADATA, "a value in __metadata__")
 
     def _layout(self) -> None:
         if not self._layout_known:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from json import JSONDecodeError
 from typing import Any, Protocol
 
@@ -54,18 +54,25 @@ class HeaderText:
         self._fault: CheckpointError | None = None
         self._careful = 0
 
-    def members(self) -> Iterator[tuple[str, PlainRun | None]]:
+    def entries(self) -> Iterator[tuple[str, PlainRun | None]]:
         """Take the object that begins here: its keys, or runs of plain tensor entries.
 
-        A run has no key (""). After a key, with no run, the caller takes the value with `value` or `members` before it
+        A run has no key (""). After a key, with no run, the caller takes the value with `value` or `keys` before it
         asks for the next one.
         """
+        return self._members(self._plain_run)
+
+    def keys(self) -> Iterator[str]:
+        """Take the object that begins here: its keys, after each of which the caller takes the value with `value`."""
+        return (key for key, _ in self._members(lambda: None))
+
+    def _members(self, take_run: Callable[[], PlainRun | None]) -> Iterator[tuple[str, PlainRun | None]]:
         self._take("{", "an object")
         if self.peek() == "}":
             self._at += 1
             return
         while True:
-            while run := self._plain_run():
+            while run := take_run():
                 yield "", run
             yield self._key(), None
             if self.peek() == "}":
@@ -88,7 +95,7 @@ class HeaderText:
         if run:
             self._at += len(text)
         else:  # without looking at all of them again for each one
-            self._careful = text.count('"') // PIECES
+            self._careful = self._text.count('"', self._at, self._at + _RUN) // PIECES
         return run
 
     def _key(self) -> str:

@@ -12,6 +12,7 @@ from weight_readers_loader.chooser import Chooser
 from weight_readers_loader.preflight import preflight
 from weight_readers_loader.remote import headers_of
 from weight_readers_loader.resolve import Layout
+from weight_readers_loader.wording import visible
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +29,8 @@ class Inspected:
     def remarks(self) -> list[str]:
         metadata = {k: v for held in self.metadata.values() for k, v in held.items()}
         pairs = ", ".join(f"{key}={value}" for key, value in metadata.items() if key not in self.aliases)
-        lines = [f"metadata: {pairs}"] if pairs else []
-        lines += [f"alias: {name} is stored as {source}" for name, source in self.aliases.items()]
+        lines = [visible(f"metadata: {pairs}")] if pairs else []
+        lines += [visible(f"alias: {name} is stored as {source}") for name, source in self.aliases.items()]
         return lines + [f"notice: {notice}" for notice in self.notices]
 
     def to_json(self) -> dict[str, Any]:

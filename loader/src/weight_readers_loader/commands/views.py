@@ -24,9 +24,9 @@ def console() -> Console:
     return Console(highlight=False, markup=False, soft_wrap=not sys.stdout.isatty(), emoji=False)
 
 
-def table(columns: Sequence[str], rows: Iterable[Sequence[str]], styles: Sequence[str] = ()) -> None:
-    """``styles`` are of the rows, on a terminal. A cell may have several lines."""
-    shown = [tuple("\n".join(map(visible, cell.split("\n"))) for cell in row) for row in rows]
+def table(columns: Sequence[str], rows: Iterable[Sequence[str | list[str]]], styles: Sequence[str] = ()) -> None:
+    """``styles`` are of the rows, on a terminal. A cell is a line, or a list of several."""
+    shown = [tuple(map(_cell, row)) for row in rows]
     if not sys.stdout.isatty():
         for row in shown:
             text("  ".join(row))
@@ -35,6 +35,11 @@ def table(columns: Sequence[str], rows: Iterable[Sequence[str]], styles: Sequenc
     for row, style in zip(shown, styles or [""] * len(shown), strict=True):
         drawn.add_row(*row, style=style)
     console().print(drawn)
+
+
+def _cell(said: str | list[str]) -> str:
+    # A line end within a text is none of a line: with one in its name a tensor would be shown as two.
+    return visible(said) if isinstance(said, str) else "\n".join(map(visible, said))
 
 
 def readers(report: Mapping[str, Any]) -> None:
@@ -103,7 +108,7 @@ def explained(found: Explained, reference: str) -> None:
     facts = selection.environment.facts()
     text(f"machine: {', '.join(facts)}\n" if facts else "")
     shown = [c for c in selection.candidates if c.name not in selection.of_other_formats]
-    rows = [(c.name, _verdict(c, selection.chosen), "\n".join(_whys(c, selection.chosen)), _from(c)) for c in shown]
+    rows = [(c.name, _verdict(c, selection.chosen), _whys(c, selection.chosen), _from(c)) for c in shown]
     table(("reader", "", "why", "from"), rows, styles=[_style(c, selection.chosen) for c in shown])
     others = selection.of_other_formats
     for line in [f"\nfor other formats: {', '.join(others)}"] if others else []:

@@ -127,7 +127,8 @@ def _standing(item: Item) -> tuple[bool, int]:
 
 def _best_format(listing: Listing, items: Sequence[Item]) -> str | None:
     """The format of the first; among formats of others nothing says which one is meant."""
-    rivals = list(dict.fromkeys(item.format for item in items if _standing(item) == _standing(items[0])))
+    found = dict.fromkeys(item.format for item in items if _standing(item) == _standing(items[0]))
+    rivals = [file_format(each).name for each in found]
     if len(rivals) > 1:
         raise AmbiguousCheckpointError(
             "weights of several formats, and nothing says which one is meant",
@@ -136,7 +137,7 @@ def _best_format(listing: Listing, items: Sequence[Item]) -> str | None:
             found=some(rivals),
             fix=f"{passing('use_format', rivals[0])}, or another of them.",
         )
-    return file_format(rivals[0]).name if rivals else None
+    return rivals[0] if rivals else None
 
 
 def _of_components(listing: Listing, parts: Sequence[str]) -> CheckpointNotFoundError:

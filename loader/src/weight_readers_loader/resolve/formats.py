@@ -55,7 +55,8 @@ def format_of(name: str, head: bytes, *, asked: str | None = None) -> FormatVerd
     Where several formats have the name or the content it is the one that has both, or the ``asked`` one.
     """
     table = file_formats()
-    names, contents = table.by_suffix(name), table.by_content(head)
+    names = table.by_suffix(name)
+    contents = table.by_content(head, names)
     by_name, by_content = one_of(names, asked, *contents), one_of(contents, asked, *names)
     if head.startswith(_POINTER_BEGINS):
         return FormatVerdict(format=None, by_name=by_name, by_content=_POINTER)
@@ -77,8 +78,9 @@ def _is_misnamed(table: FormatTable, by_name: str | None, by_content: str | None
 def require_format(verdict: FormatVerdict, *, path: str) -> str:
     """The format of the file at ``path``.
 
-    Raises LfsPointerError, ForeignContentError for a pickle under another format's name and for bytes of no known
-    format under a name of no known format, and FormatConflictError where plugins disagree about the file.
+    Raises LfsPointerError, ForeignContentError for a pickle, or what else has to be named, under another format's name
+    and for bytes of no known format under a name of no known format, and FormatConflictError where plugins disagree
+    about the file.
     """
     if verdict.by_content == _POINTER:
         raise LfsPointerError(
@@ -87,14 +89,7 @@ def require_format(verdict: FormatVerdict, *, path: str) -> str:
     if verdict.format is not None:
         return file_format(verdict.format).name
     if verdict.by_content is not None:
-        form = file_format(verdict.by_content)
-        raise ForeignContentError(
-            "a pickle is loaded only from a file that is named as one",
-            path=path,
-            expected=f"{verdict.by_name}, as its name says",
-            found=f"{form.name} (a zip or pickle of torch.save)",
-            fix="Get the right file; or rename this one to .pt if you trust where it comes from.",
-        )
+        raise _misnamed(verdict, file_format(verdict.by_content), path)
     suffix = os.path.splitext(path)[1]
     raise ForeignContentError(
         "not a weight file: neither its name nor its content is of a format that an installed reader declares",
@@ -103,4 +98,16 @@ def require_format(verdict: FormatVerdict, *, path: str) -> str:
         found=f"the suffix {suffix!r} and other content" if suffix else "no suffix and other content",
         fix="Give the weight file, the index (*.safetensors.index.json), or the folder; or install the reader of its "
         "format: pip install DISTRIBUTION, and `weight-readers list` shows it.",
+    )
+
+
+def _misnamed(verdict: FormatVerdict, form: FileFormat, path: str) -> ForeignContentError:
+    is_pickle = form.name == "pt"
+    return ForeignContentError(
+        f"{'a pickle' if is_pickle else form.name} is loaded only from a file that is named as one",
+        path=path,
+        expected=f"{verdict.by_name}, as its name says",
+        found=f"{form.name} (a zip or pickle of torch.save)" if is_pickle else form.name,
+        fix=f"Get the right file; or rename this one to {'.pt' if is_pickle else form.suffixes[0]} if you trust where "
+        "it comes from.",
     )
