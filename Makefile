@@ -62,10 +62,11 @@ bench-gguf: $(READY)
 bench-policy: $(READY)
 	@$(BIN)/python -m benchmarks.policy $(ARGS)
 
-# Every wheel that an offline install needs: our distributions, and what they depend on.
+# Every wheel that an offline install needs: our distributions, what they depend on, what the examples write files with, the
+# Hub's client and what builds a plugin.
 wheels: $(READY)
 	@rm -rf $(WHEELHOUSE)
-	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --constraint constraints.txt --wheel-dir $(WHEELHOUSE) "./core[all]" $(foreach d,$(filter-out core,$(DISTRIBUTIONS)),./$(d))
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --constraint constraints.txt --wheel-dir $(WHEELHOUSE) "./core[all]" $(foreach d,$(filter-out core,$(DISTRIBUTIONS)),./$(d)) safetensors huggingface_hub hatchling
 	@ls $(WHEELHOUSE)
 
 clean:

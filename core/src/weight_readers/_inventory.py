@@ -160,7 +160,7 @@ class Inventory:
     def standing(self, name: str, request: Request, environment: Environment) -> Standing:
         plugin = None if self.is_disabled(name) else self.plugin(name)
         if plugin is None:
-            return Standing(name=name, verdict=self._without_plugin(name, request.schemes))
+            return Standing(name=name, verdict=self._without_plugin(name, request))
         if isinstance(plugin, Broken):
             verdict: Verdict = Rejected(code="broken", reason=plugin.error.reason, fix=plugin.error.fix)
         else:
@@ -173,7 +173,7 @@ class Inventory:
             version=plugin.source.version,
         )
 
-    def _without_plugin(self, name: str, schemes: Collection[str] = ()) -> Rejected:
+    def _without_plugin(self, name: str, request: Request | None = None) -> Rejected:
         if self.is_disabled(name):
             return Rejected(code="disabled", reason=f"disabled by {DISABLE}", fix=f"Take it out of {DISABLE}")
         claims = self.sources(name)
@@ -182,7 +182,14 @@ class Inventory:
             return Rejected(code="duplicate", reason=error.what, fix=error.fix)
         if claims:
             return Rejected(code="importing", reason="its plugin is still being imported")
-        fix = _catalogue.install_hint(name, schemes)
+        request = request or Request()
+        known = _catalogue.KNOWN_READERS.get(name)
+        if known is not None and request.format is not None and request.format not in known.formats:
+            reads = ", ".join(sorted(known.formats))
+            return Rejected(
+                code="absent", reason=f"its plugin is not installed, and reads {reads}, not {request.format}"
+            )
+        fix = _catalogue.install_hint(name, request.schemes)
         return Rejected(code="absent", reason="its plugin is not installed", fix=fix)
 
     def _verdict(self, plugin: Plugin, request: Request, environment: Environment) -> Verdict:

@@ -355,6 +355,13 @@ def test_a_format_that_nobody_of_ours_reads_has_no_command() -> None:
     assert none_fits(registry(FALLBACK), format="onnx").fix is None
 
 
+def test_an_absent_reader_of_another_format_is_not_to_be_installed() -> None:
+    given = registry(a=Plugin("a", fallback=True))
+    absent = given.explain(requested="pt", request=Request(format="safetensors")).candidate("pt")
+    assert absent is not None
+    assert (absent.fix, absent.reason) == (None, "its plugin is not installed, and reads pt, not safetensors")
+
+
 def test_an_absent_reader_of_ours_that_is_named_for_a_store_is_installed_with_what_it_needs_there() -> None:
     request = Request(schemes=frozenset({"s3"}))
     selection = registry(a=Plugin("a")).explain(requested="runai_streamer", request=request)

@@ -237,6 +237,8 @@ class TestInDispute:
             resolve(folder)
         done = run("load", folder)
         assert (done.exit_code, "--format acme" in done.stderr) == (1, True)
+        done = run("doctor")
+        assert (done.exit_code, done.stdout.splitlines()[-1]) == (1, "something is broken, see above")
 
     def test_a_suffix_of_the_best_format_is_no_reason_to_read_another_one(self, site: Site, folder: Path) -> None:
         declare(site, "acme", "FileFormat(name='acme', suffixes=['.safetensors', '.bin'])")

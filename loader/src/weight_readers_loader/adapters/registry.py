@@ -8,6 +8,7 @@ adapter (or a function that makes one). It is imported when it is asked for.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from inspect import Parameter, signature
 from typing import Any
 
 import importlib_metadata
@@ -54,6 +55,7 @@ def adapter_named(name: str, **options: Any) -> Adapter:
     if name not in known:
         raise ConfigError(f"there is no adapter {name!r}", option="adapters", fix=hint(name, known))
     make = OWN[name] if name in OWN else _loaded(name, known[name])
+    _must_take(make, name, options)
     try:
         adapter = make(**options)
     except (TypeError, ValueError) as error:
@@ -62,6 +64,19 @@ def adapter_named(name: str, **options: Any) -> Adapter:
         what = f"adapter {name!r} of {known[name]} is {type(adapter).__name__}, not an Adapter"
         raise PluginContractError(what, name=name, code="broken", distribution=known[name])
     return adapter
+
+
+def _must_take(make: Any, name: str, options: Mapping[str, Any]) -> None:
+    try:
+        parameters = signature(make).parameters
+    except (TypeError, ValueError):  # not every callable tells
+        return
+    if any(each.kind is Parameter.VAR_KEYWORD for each in parameters.values()):
+        return
+    for option in options:
+        if option not in parameters:
+            fix = hint(option, parameters) if parameters else "It has none"
+            raise ConfigError(f"adapter {name!r} has no option {option!r}", option="adapters", fix=fix)
 
 
 def _loaded(name: str, distribution: str) -> Any:

@@ -28,7 +28,8 @@ _PACKAGES = (
 def examine() -> dict[str, Any]:
     """Everything as plain data; ``ok`` is False where something installed is broken."""
     report, torch, stores = weight_readers.registry_report(), _torch(), store_settings()
-    faults = [report["broken"], report["duplicates"], report["unreadable"], _lame(report), "cause" in torch]
+    kinds = ("broken", "duplicates", "unreadable", "format_conflicts")
+    faults = [*(report[kind] for kind in kinds), _lame(report), "cause" in torch]
     return {
         "ok": not any([*faults, *(store.fault for store in stores)]),
         "python": f"{platform.python_version()} ({sys.executable})",

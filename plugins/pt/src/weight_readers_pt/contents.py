@@ -37,7 +37,7 @@ def refuse_imports(names: Iterable[str], path: str) -> None:
         f"{what} asks Python to import {shown}{more}; nothing was imported and no code was run",
         path=path,
         expected="tensors in dicts and lists",
-        found=f"{len(asked)} imports that are not needed for tensors",
+        found=f"{len(asked)} import{'s' if len(asked) > 1 else ''} beyond those of tensors",
         fix="Get the weights as safetensors, or as a plain state dict: torch.save(model.state_dict(), ...)",
     )
 

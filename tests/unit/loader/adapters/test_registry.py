@@ -13,7 +13,7 @@ from safetensors.torch import save_file
 from support.commands import document, invoke
 from support.plugins import Site
 
-from weight_readers import DuplicateReaderError, PluginContractError, PluginLoadError
+from weight_readers import ConfigError, DuplicateReaderError, PluginContractError, PluginLoadError
 from weight_readers_loader import LoadConfig, open_checkpoint
 from weight_readers_loader.adapters import adapter_named, available_adapters
 
@@ -99,6 +99,13 @@ def test_an_adapter_of_another_distribution_is_found_by_name(
     assert torch.equal(found["a.w"], NUMBERS)
 
 
+@pytest.mark.parametrize(("option", "fix"), [("strp", "Did you mean 'strip'?"), ("zz", "There is")])
+def test_an_option_that_an_adapter_does_not_have_is_told_with_those_it_has(option: str, fix: str) -> None:
+    with pytest.raises(ConfigError, match=rf"adapter 'prefix' has no option '{option}'") as caught:
+        adapter_named("prefix", **{option: "x."})
+    assert fix in str(caught.value)
+
+
 def test_one_name_of_two_distributions_or_of_ours_is_an_error(site: Site) -> None:
     add(site, "acme-scaled", prefix="acme_scaled:Scaled")
     with pytest.raises(DuplicateReaderError, match="'prefix' is registered by more than one distribution"):
@@ -127,7 +134,7 @@ def test_a_broken_one_is_an_error_that_names_its_distribution(
     ("arguments", "words"),
     [
         (["--adapter", "prefx"], "there is no adapter 'prefx'. Did you mean 'prefix'?"),
-        (["--adapter", 'prefix={"ad": "a."}'], "adapter 'prefix': "),
+        (["--adapter", 'prefix={"ad": "a."}'], "adapter 'prefix' has no option 'ad'. Did you mean 'add'?"),
         (["--adapter", "prefix={"], "the options of 'prefix' are no JSON"),
         (["--adapter", "prefix=[]"], "is not NAME or NAME={JSON}"),
         (["--keep-dtype", "*.norm.*"], "keeps dtypes from nothing. Give dtype too"),
