@@ -84,7 +84,9 @@ class TestWithBrokenPluginsInstalled:
         site = Site(tmp_path / "site")
         site.plugin("chatty", "print('NOISE')\nraise ValueError('and broken')\n")
         write_sharded(tmp_path / "model", 2)
-        for arguments in (("list",), ("doctor",), ("explain", tmp_path / "model"), ("load", tmp_path / "model")):
+        model = tmp_path / "model"
+        of_a_format = ("explain", model, "--format", "safetensors")
+        for arguments in (("list",), ("doctor",), ("explain", model), of_a_format, ("load", model)):
             done = run(*arguments, "--json", path=(site.folder,))
             assert document(done)["command"] == arguments[0]
             assert "NOISE" in done.stderr

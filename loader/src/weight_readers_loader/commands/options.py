@@ -42,7 +42,9 @@ def _known_format(context: click.Context, parameter: click.Parameter, value: str
     from weight_readers_loader.resolve.choices import check_format
 
     try:
-        check_format(value)
+        # Plugins are imported here, before the command begins: what they print is no part of its document.
+        with contextlib.redirect_stdout(sys.stderr):
+            check_format(value)
     except (ConfigError, FormatConflictError) as error:
         raise click.BadParameter(str(error), context, parameter) from error
     return value

@@ -83,9 +83,9 @@ class Asked:
 
 def check_format(name: str | None) -> None:
     """Raise ConfigError for a format that no installed reader declares, FormatConflictError for one in dispute."""
-    known = file_formats().names
     if name is None:
         return
+    known = file_formats().names
     if name not in known:
         raise ConfigError(
             f"use_format must be one of {list(known)}, not {name!r}",
