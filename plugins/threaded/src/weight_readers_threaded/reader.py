@@ -44,7 +44,7 @@ class ThreadedReader:
         self,
         *,
         num_threads: int | None = None,
-        chunk_bytes: int = 2 * MIB,
+        chunk_bytes: int = 8 * MIB,
         max_in_flight_bytes: int = 256 * MIB,
         direct_io: str = "off",
         huge_pages: bool = False,
