@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Protocol
 
-SECONDS = 10.0
+SECONDS = 60.0
 """Between "at once" and "never": what takes longer hangs."""
 
 

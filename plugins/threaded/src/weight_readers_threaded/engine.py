@@ -77,6 +77,7 @@ class Engine(Generic[L]):
         # ``_requested`` all have their requests.
         self._left: dict[int, int] = {}
         self._requested = 0 if first else ALL
+        self._awaited = (0, 1)
         self._upcoming: Job | None = None
         self._allocated = 0
         self._next = 0
@@ -111,6 +112,7 @@ class Engine(Generic[L]):
         with self._room:
             self._stopped = True
             self._room.notify_all()
+            self._whole.notify_all()
         if threading.current_thread() in self._threads:
             return  # called by the garbage collector: this thread ends like the others, and need not wait for them
         for thread in self._threads:
@@ -147,33 +149,33 @@ class Engine(Generic[L]):
             raise self._failed[1]
         return load
 
-    def wait(self, index: int, *, beyond: int | None = None) -> bool:
-        """Wait until place ``index`` is whole. With ``beyond``, False as soon as more bytes than that are read.
+    def wait(self, index: int, *, count: int = 1, seconds: float | None = None) -> bool:
+        """Wait until ``count`` places from ``index`` on are whole; False if they are not after so many seconds.
 
-        Ask in order. Raises the error of the earliest failed request where the place cannot become whole.
+        Raises the error of the earliest failed request where they cannot become whole.
         """
-        if self._is_whole(index):
+        if self._are_whole(index, count):
             return True
         self._owner.require()
         with self._whole:
-            while not self._is_whole(index):
+            self._awaited = (index, count)
+            while not self._are_whole(index, count):
                 if self._failed is not None and not any(job < self._failed[0] for job in self._running):
                     raise self._failed[1]
-                if beyond is not None and self._bytes_read > beyond:
-                    return False
                 if self._stopped:
                     raise RuntimeError("reading was ended, as the program ends")
-                self._whole.wait()
+                if not self._whole.wait(seconds):
+                    return self._are_whole(index, count)
         return True
 
-    def _is_whole(self, index: int) -> bool:
-        return index < self._requested and index not in self._left
+    def _are_whole(self, index: int, count: int) -> bool:
+        return index + count <= self._requested and self._left.keys().isdisjoint(range(index, index + count))
 
-    def release(self, index: int) -> None:
-        """The consumer has taken place ``index``: it is in flight no more."""
-        place = self._places.pop(index)
+    def release(self, index: int, *, count: int = 1) -> None:
+        """The consumer has taken ``count`` places from ``index`` on: they are in flight no more."""
+        cost = sum([self._places.pop(number).cost for number in range(index, index + count)])
         # Once all requests are taken, none waits for room.
-        if self._requested < ALL and not self._owner.is_elsewhere and (cost := place.cost):
+        if cost and self._requested < ALL and not self._owner.is_elsewhere:
             with self._room:
                 self._in_flight -= cost
                 self._room.notify()
@@ -268,7 +270,9 @@ class Engine(Generic[L]):
                 else:
                     self._left[place] -= 1
             self._bytes_read += job.length
-            self._whole.notify()
+            # Each time the consumer wakes, it takes a CPU from a thread that copies.
+            if self._are_whole(*self._awaited) or self._failed is not None:
+                self._whole.notify()
 
     def _fail(self, number: int, error: BaseException) -> None:
         with self._whole:

@@ -87,6 +87,8 @@ class OpenFiles:
                 self._close_unused(before)
 
     def get(self, path: str) -> OpenFile:
+        if (file := self._open.get(path)) is not None:  # open until this request is done
+            return file
         with self._lock:
             if path not in self._open:
                 self._open[path] = self._open_file(path)

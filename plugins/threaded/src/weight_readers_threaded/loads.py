@@ -13,6 +13,8 @@ from weight_readers_files.targets import blocks
 from weight_readers_threaded.places import Existing, Fresh, Place, Staged
 from weight_readers_threaded.staging import BLOCK_BYTES, Ring, ring_for
 
+_TOGETHER = 64
+
 
 class Load(Protocol):
     """One tensor, whole once each of its places was delivered."""
@@ -112,6 +114,27 @@ def into_loads(
     return (load(plan.path, wanted) for plan in plans for wanted in plan.wanted)
 
 
+def steps(loads: Iterable[IntoLoad]) -> Iterator[tuple[Sequence[Place], Sequence[IntoLoad]]]:
+    """Places that the consumer waits for at once, and the loads that are whole with them.
+
+    Many that take no room together: each time the consumer wakes, it takes a CPU from a thread that copies.
+    """
+    together: list[Existing] = []
+    for load in loads:
+        if isinstance(load, Existing):
+            together.append(load)
+            if len(together) < _TOGETHER:
+                continue
+        if together:
+            yield together, together
+            together = []
+        if not isinstance(load, Existing):
+            yield from (((place,), ()) for place in load.places)
+            yield (), (load,)
+    if together:
+        yield together, together
+
+
 class Written:
     """``loads`` as they pass, and the names of the targets that bytes may have reached, in order."""
 
@@ -125,12 +148,13 @@ class Written:
             self._begun[load.wanted.name] = load
             yield load
 
-    def finish(self, load: IntoLoad) -> None:
-        """A load is whole, and not looked at again."""
-        load.finish()
-        del self._begun[load.wanted.name]
-        if load.written:
-            self._finished.append(load.wanted.name)
+    def finish(self, loads: Sequence[IntoLoad]) -> None:
+        """The loads are whole, and not looked at again."""
+        for load in loads:
+            load.finish()
+            del self._begun[load.wanted.name]
+            if load.written:
+                self._finished.append(load.wanted.name)
 
     @property
     def names(self) -> tuple[str, ...]:

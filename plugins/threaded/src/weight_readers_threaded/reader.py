@@ -16,10 +16,13 @@ from weight_readers_files.targets import checked_plans, tell_autograd
 from weight_readers_safetensors import HeaderCache, plan
 from weight_readers_threaded import direct
 from weight_readers_threaded.engine import Engine, L
-from weight_readers_threaded.loads import IntoLoad, Written, fresh_loads, into_loads
+from weight_readers_threaded.loads import IntoLoad, Written, fresh_loads, into_loads, steps
 from weight_readers_threaded.options import MIB, Options
 from weight_readers_threaded.plugin import INFO
 from weight_readers_threaded.staging import IN_FLIGHT_BYTES
+
+_TOLD_SECONDS = 0.05
+"""How often `read_into` tells of bytes."""
 
 _log = logging.getLogger("weight_readers.threaded")
 
@@ -163,23 +166,27 @@ def _fill(
     bytes_wanted: int,
     on_progress: Progress | None,
 ) -> ReadStats:
-    """Wait for each target in turn, telling of bytes as they arrive."""
+    """Wait for the targets in turn, telling of bytes as they arrive."""
     index = told = tensors = 0
 
     def stats(bytes_read: int) -> ReadStats:
         return ReadStats(tensors=tensors, bytes_wanted=bytes_wanted, bytes_read=bytes_read, decisions=opener.decisions)
 
-    for load in engine.loads():
-        for place in load.places:
-            while not engine.wait(index, beyond=told if on_progress else None):
+    def wait(count: int) -> None:
+        nonlocal told
+        while not engine.wait(index, count=count, seconds=_TOLD_SECONDS if on_progress else None):
+            if on_progress is not None and engine.bytes_read > told:
                 told = engine.bytes_read
-                if on_progress is not None:
-                    on_progress(stats(told))
+                on_progress(stats(told))
+
+    for places, whole in steps(engine.loads()):
+        wait(len(places))
+        for place in places:
             place.deliver()
-            engine.release(index)
-            index += 1
-        written.finish(load)
-        tensors += 1
+        engine.release(index, count=len(places))
+        index += len(places)
+        written.finish(whole)
+        tensors += len(whole)
     final = stats(engine.bytes_read)
     if on_progress is not None:
         on_progress(final)
