@@ -91,6 +91,7 @@ _Run = Callable[[], Any]
 
 def _ready(arm: Arm, work: Work, files: Sequence[str], wanted: Sequence[Entry]) -> tuple[_Run, Callable[[Any], Any]]:
     """What is timed, and how to find in its result what it delivered."""
+    arm.late = work.data == "slow"
     if work.kind == "into":
         targets = existing(wanted)
         arm.prepare(wanted, targets)

@@ -19,7 +19,7 @@ import torch
 from benchmarks import limit
 from benchmarks.delivered import touch
 from benchmarks.entries import Entry, matrix_rows, read_entries, row_range
-from benchmarks.settings import CHUNK_BYTES, FALLBACK, LIMIT, MAX_IN_FLIGHT_BYTES, READER, THREADS
+from benchmarks.settings import FALLBACK, LATE_THREADS, LIMIT, READER, THREADS
 
 if TYPE_CHECKING:
     from weight_readers import WeightReader
@@ -40,6 +40,8 @@ class Arm:
     streams = True
     owns = False
     """Whether what `views` yields stays valid by itself."""
+    late = False
+    """Whether the storage answers late. Of use to us, whose policy asks for more at a time then, and to the limit."""
 
     @classmethod
     def absent(cls) -> str | None:
@@ -83,7 +85,7 @@ class Ours(Arm):
     """A reader of this project, through core, as anybody asks for it."""
 
     reader = ""
-    options: Mapping[str, Any] = {}
+    late_options: Mapping[str, Any] = {}
 
     @classmethod
     def absent(cls) -> str | None:
@@ -96,8 +98,9 @@ class Ours(Arm):
     def made(self, **options: Any) -> Any:
         import weight_readers
 
+        known = self.late_options if self.late else {}
         return weight_readers.select_weight_reader(
-            requested=self.reader, format="safetensors", strict=True, options={**self.options, **options}
+            requested=self.reader, format="safetensors", strict=True, options={**known, **options}
         )
 
     def views(self, files: Files, keys: Keys) -> Tensors:
@@ -131,12 +134,7 @@ def _filtered(reader: WeightReader, files: Files, keys: Keys) -> Tensors:
 class Threaded(Ours):
     name = READER
     reader = "threaded"
-    options = {
-        "num_threads": THREADS,
-        "chunk_bytes": CHUNK_BYTES,
-        "max_in_flight_bytes": MAX_IN_FLIGHT_BYTES,
-        "direct_io": "off",
-    }
+    late_options = {"num_threads": LATE_THREADS}
 
     def into(self, files: Files, targets: Targets) -> None:
         self.made().read_into(files, targets)
@@ -145,6 +143,7 @@ class Threaded(Ours):
 class Mapped(Ours):
     name = FALLBACK
     reader = "safetensors"
+    late_options = {"prefetch": LATE_THREADS}
 
     def _owning(self) -> Mapping[str, Any]:
         return {"copy": True}
@@ -162,7 +161,7 @@ class Limit(Arm):
         self._calls = [] if targets is None else limit.calls(wanted, targets, self._descriptors)
 
     def into(self, files: Files, targets: Targets) -> None:
-        limit.read_all(self._calls)
+        limit.read_all(self._calls, LATE_THREADS if self.late else THREADS)
 
     def owned(self, files: Files, keys: Keys = None) -> dict[str, torch.Tensor]:
         tensors = {entry.name: torch.empty(entry.shape, dtype=entry.dtype) for entry in self._wanted}

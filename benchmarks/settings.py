@@ -6,9 +6,11 @@ from __future__ import annotations
 import re
 
 THREADS = 4
+LATE_THREADS = 8
+"""Of the limit; the second where storage answers late, as of our threaded reader, whose policy sets that then."""
 CHUNK_BYTES = 8 << 20
 MAX_IN_FLIGHT_BYTES = 256 << 20
-"""Of our threaded reader, of the limit that it is held against, and of the verdict on its memory."""
+"""Of the limit and of the verdict on memory: the defaults of our threaded reader."""
 
 READER = "weight-readers threaded"
 FALLBACK = "weight-readers safetensors"
