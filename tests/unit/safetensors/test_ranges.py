@@ -8,8 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weight_readers.reader import TensorSlice
-from weight_readers.tensors import TensorMeta
+from weight_readers import TensorMeta, TensorSlice
 from weight_readers_files import coalesce
 from weight_readers_safetensors import sliced_shape, stored_shape, wanted_ranges
 

@@ -60,16 +60,16 @@ def test_the_logits_of_a_sharded_transformer_are_those_of_the_whole(
 
 
 @pytest.mark.parametrize("kind", ["llama", "gemma3"])
-@pytest.mark.parametrize(("tensor_parallel", "most"), [(1, 0.25), (4, 0.25), (2, 1 / 3)])
+@pytest.mark.parametrize("tensor_parallel", [1, 2, 4])
 def test_a_rank_reads_its_part_of_a_transformer(
-    four: Ranks, models: dict[str, tuple[Path, torch.Tensor]], kind: str, tensor_parallel: int, most: float
+    four: Ranks, models: dict[str, tuple[Path, torch.Tensor]], kind: str, tensor_parallel: int
 ) -> None:
-    """On the mesh of two dimensions some weights are cut along both, of which one is read."""
+    """On the mesh of two dimensions some weights are cut along both."""
     path, _ = models[kind]
     job = {"meta": True, "tensor_parallel": tensor_parallel}
     reports = [report for _, report in done(four.run(rank_jobs.transformer, path, kind, "slices", **job))]
     total = sum(tensor.nbytes for tensor in load_file(path / "model.safetensors").values())
-    assert all(report.bytes_read <= (most + 0.02) * total for report in reports)
+    assert all(report.bytes_read <= 0.27 * total for report in reports)
     if tensor_parallel == 1:
         assert sum(report.bytes_read for report in reports) == total
 
