@@ -50,8 +50,9 @@ def _wanted(
 
 
 def _part(meta: TensorMeta, dtype: torch.dtype, part: TensorPart) -> Wanted:
+    ranges = wanted_ranges(meta, part)
     shape = stored_shape(meta.source_dtype, sliced_shape(meta, part))
-    return Wanted.part(meta, dtype, shape, wanted_ranges(meta, part), c_strides(meta.stored_shape))
+    return Wanted.part(meta, dtype, shape, ranges, c_strides(meta.stored_shape))
 
 
 def _dtypes(tables: Collection[TensorTable]) -> dict[str, torch.dtype]:
