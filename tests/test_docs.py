@@ -36,11 +36,14 @@ tensor = TensorMeta(
 )
 right = torch.arange(60, dtype=torch.int16).view(3, 4, 5)
 for dim in range(-3, 3):
-    for start, stop in [(None, None), (1, 2), (1, None), (0, 2), (2, 2), (-1, None)]:
-        wanted = part(tensor, TensorSlice(dim=dim, start=start, stop=stop))
-        found = b"".join(data[begin : begin + length] for begin, length in wanted.ranges)
-        index = [slice(None)] * 3
+    for number, (start, stop) in enumerate([(None, None), (1, 2), (1, None), (0, 2), (2, 2), (-1, None)]):
+        cut, index = TensorSlice(dim=dim, start=start, stop=stop), [slice(None)] * 3
         index[dim] = slice(start, stop)
+        if number % 2:
+            cut = (cut, TensorSlice(dim=(dim + 1) % 3, start=1))
+            index[(dim + 1) % 3] = slice(1, None)
+        wanted = part(tensor, cut)
+        found = b"".join(data[begin : begin + length] for begin, length in wanted.ranges)
         expected = right[tuple(index)]
         assert found == expected.numpy().tobytes(), (dim, start, stop)
         assert (wanted.shape, wanted.nbytes) == (tuple(expected.shape), expected.nbytes), (dim, start, stop)

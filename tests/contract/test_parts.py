@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 from support.files import write_tensors
 from support.tensors import BITS, bits, tensor, write_shards
 
@@ -70,6 +72,36 @@ def test_a_slice_of_pairs_counts_logical_elements(
     ((_, got),) = reader.iter_weights([path], slices={"x": part})
     assert torch.float4_e2m1fn_x2 == got.dtype
     assert whole[rows, columns].tolist() == got.view(torch.uint8).tolist()
+
+
+def test_slices_of_several_dimensions_agree_with_indexing_in_torch(reader: WeightReader, tmp_path: Path) -> None:
+    for dtype, dims in itertools.product(("U8", "BF16", "C64"), ((0, 1), (2, 1), (0, 2), (1, 2, 0))):
+        path = write_tensors(tmp_path / f"{dtype}.safetensors", {"b": tensor("U8", 3), "x": tensor(dtype, *SHAPE)})
+        with safe_open(path, framework="pt") as file:
+            whole = file.get_tensor("x")
+        for first in range(len(BOUNDS)):
+            ends = {dim: BOUNDS[(first + 3 * place) % len(BOUNDS)] for place, dim in enumerate(dims)}
+            expected = whole[tuple(slice(*ends.get(dim, (None, None))) for dim in range(3))]
+            part = tuple(TensorSlice(dim=dim, start=start, stop=stop) for dim, (start, stop) in ends.items())
+            calls: list[ReadStats] = []
+            found = dict(reader.iter_weights([path], slices={"x": part}, on_progress=calls.append))
+            assert (expected.dtype, expected.shape) == (found["x"].dtype, found["x"].shape)
+            assert bits(expected) == bits(found["x"])
+            assert (calls[-1].bytes_wanted, calls[-1].bytes_read) == (expected.nbytes + 3, expected.nbytes + 3)
+
+
+def test_rows_and_columns_of_pairs_count_logical_elements(reader: WeightReader, tmp_path: Path) -> None:
+    path = write_tensors(tmp_path / "m.safetensors", {"x": tensor("F4", 4, 8)})
+    whole = dict(reader.iter_weights([path]))["x"].view(torch.uint8)
+    part = (TensorSlice(dim=0, start=1, stop=3), TensorSlice(dim=1, start=2, stop=6))
+    ((_, got),) = reader.iter_weights([path], slices={"x": part})
+    assert whole[1:3, 1:3].tolist() == got.view(torch.uint8).tolist()
+
+
+def test_two_slices_of_one_dimension_are_refused_by_name(reader: WeightReader, tmp_path: Path) -> None:
+    path = write_tensors(tmp_path / "m.safetensors", {"x": tensor("F32", 4, 6)})
+    with pytest.raises(ValueError, match=r"two slices are of dimension 1: .* tensor 'x' in .*m\.safetensors"):
+        next(iter(reader.iter_weights([path], slices={"x": (TensorSlice(dim=1), TensorSlice(dim=-1))})))
 
 
 def test_a_slice_inside_a_byte_is_refused_before_the_first_tensor(reader: WeightReader, tmp_path: Path) -> None:

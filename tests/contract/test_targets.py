@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 import pytest
 import torch
+from safetensors.torch import load_file
 from support.files import write_tensors
 from support.tensors import BITS, bits, noise, tensor
 
@@ -79,6 +80,17 @@ def test_the_shape_is_that_of_the_slice(reader: _Reads, shard: Path) -> None:
     error = refused(reader, shard, TargetMismatchError, {"a": torch.zeros(4, 6)}, slices=slices)
     assert isinstance(error, TargetMismatchError)
     assert error.shapes == (("a", "[2, 6]", "[4, 6]"),)
+
+
+@pytest.mark.parametrize("strided", [False, True])
+def test_a_target_takes_what_slices_of_two_dimensions_have_in_common(
+    reader: _Reads, shard: Path, strided: bool
+) -> None:
+    slices = {"a": (TensorSlice(dim=0, start=1, stop=3), TensorSlice(dim=1, start=2, stop=5))}
+    target = torch.zeros(3, 2).T if strided else torch.zeros(2, 3)
+    stats = reader.read_into([shard], {"a": target}, slices=slices)
+    assert torch.equal(load_file(shard)["a"][1:3, 2:5], target)
+    assert (stats.bytes_wanted, stats.bytes_read) == (24, 24)
 
 
 def test_what_is_no_mapping_is_refused(reader: _Reads, shard: Path) -> None:

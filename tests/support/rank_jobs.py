@@ -16,7 +16,7 @@ import torch.distributed as dist
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
-from torch.distributed.tensor import DTensor, Replicate, Shard
+from torch.distributed.tensor import DTensor, Replicate, Shard, distribute_tensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 from support.hub_server import only_loopback
@@ -156,6 +156,26 @@ def fill_placed(rank: int, path: Any, how: str, dim: int, *, only: tuple[int, ..
     targets = {meta.parameter or meta.name: _placed(meta, dim, mesh) for meta in metas}
     report = checkpoint.load_into(targets)
     return contents((name, target.to_local()) for name, target in targets.items()), report.bytes_read
+
+
+def fill_grid(rank: int, path: Any, placements: dict[str, tuple[Any, ...]]) -> Any:
+    """Fill DTensors on a mesh of two dimensions; by name the part, and its places in the whole as torch has them."""
+    mesh = init_device_mesh("cpu", (2, dist.get_world_size() // 2))
+    checkpoint = open_distributed(path, how="slices")
+    shapes = {n: checkpoint.tensors[n].stored_shape for n in placements}
+    numbered = {n: torch.arange(math.prod(shape)).view(shape) for n, shape in shapes.items()}
+    placed = {n: distribute_tensor(numbered[n], mesh, where) for n, where in placements.items()}
+    targets = {checkpoint.tensors[n].target: _like(placed[n], checkpoint.tensors[n].dtype) for n in placements}
+    report = checkpoint.load_into(targets)
+    held = {n: targets[checkpoint.tensors[n].target].to_local() for n in placements}
+    return contents(held.items()), {n: each.to_local().flatten().tolist() for n, each in placed.items()}, report
+
+
+def _like(placed: DTensor, dtype: str) -> DTensor:
+    local = _zeros(placed.to_local().shape, getattr(torch, dtype))
+    return DTensor.from_local(
+        local, placed.device_mesh, placed.placements, run_check=False, shape=placed.shape, stride=placed.stride()
+    )
 
 
 def _placed(meta: Any, dim: int, mesh: DeviceMesh) -> DTensor:

@@ -18,6 +18,7 @@ OURS = ("safetensors", "threaded", "runai_streamer", "gguf", "pt")
 _MEANING = {
     Feature.KEY_FILTER: "skips unwanted tensors before their bytes are read",
     Feature.SLICES: "reads the asked part of a tensor and no more",
+    Feature.MULTI_SLICES: "reads a part of several dimensions and no more",
     Feature.READ_INTO: "reads straight into tensors that exist",
     Feature.FILE_MAPPING: "gives views of the file, whose pages the kernel can drop",
     Feature.BOUNDED_MEMORY: "holds a stated amount beyond what you keep, at most",

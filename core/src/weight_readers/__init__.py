@@ -92,11 +92,11 @@ from weight_readers.reader import (
     ReadStats,
     StoredDigest,
     StoredFile,
-    TensorSlice,
     WeightReader,
 )
 from weight_readers.registry import Registry
 from weight_readers.selection import Candidate, Selection
+from weight_readers.slices import TensorPart, TensorSlice
 from weight_readers.tensors import TensorMeta
 
 __all__ = [
@@ -165,6 +165,7 @@ __all__ = [
     "TargetMismatchError",
     "TensorLayoutError",
     "TensorMeta",
+    "TensorPart",
     "TensorSlice",
     "TiedWeightsError",
     "TrailingBytesError",

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 from weight_readers import _schema
 from weight_readers._schema import Schema
 from weight_readers.capabilities import ReaderInfo
+from weight_readers.slices import TensorPart
 from weight_readers.tensors import TensorMeta, TensorTable
 
 if TYPE_CHECKING:
@@ -58,27 +59,6 @@ class CheckpointMeta(TensorTable):
 
 
 @dataclass(frozen=True, kw_only=True)
-class TensorSlice(Schema):
-    """The part ``start:stop`` of one dimension, in elements of the logical shape.
-
-    Normalised as Python slices are: negative numbers count from the end, None is open, and what lies past the
-    end is cut off.
-    """
-
-    dim: int = field(metadata={"coerce": _schema.whole()})
-    start: int | None = field(default=None, metadata={"coerce": _schema.optional(_schema.whole())})
-    stop: int | None = field(default=None, metadata={"coerce": _schema.optional(_schema.whole())})
-
-    def resolve(self, shape: Sequence[int]) -> tuple[int, int, int]:
-        """``(dim, start, stop)`` with ``0 <= start <= stop <= shape[dim]``. Raises IndexError for a bad ``dim``."""
-        if not -len(shape) <= self.dim < len(shape):
-            raise IndexError(f"dimension {self.dim} is out of range for shape {list(shape)}")
-        dim = self.dim % len(shape)
-        start, stop, _ = slice(self.start, self.stop).indices(shape[dim])
-        return dim, start, max(start, stop)
-
-
-@dataclass(frozen=True, kw_only=True)
 class ReadStats(Schema):
     """What a read has cost so far: tensors handed out, payload bytes wanted in all and read until now.
 
@@ -119,7 +99,7 @@ class WeightReader(Protocol):
         *,
         device: str = "cpu",
         key_filter: KeyFilter | None = None,
-        slices: Mapping[str, TensorSlice] | None = None,
+        slices: Mapping[str, TensorPart] | None = None,
         clone_tensors: bool = True,
         on_progress: Progress | None = None,
     ) -> Iterator[tuple[str, Tensor]]:
@@ -140,7 +120,7 @@ class ReadsInto(Protocol):
         files: Files,
         targets: Mapping[str, Tensor],
         *,
-        slices: Mapping[str, TensorSlice] | None = None,
+        slices: Mapping[str, TensorPart] | None = None,
         on_progress: Progress | None = None,
     ) -> ReadStats:
         """Fill the caller's tensors. A dtype or shape that does not match is refused before any write.

@@ -72,7 +72,8 @@ def slices_by_name(slices: object) -> None:
     assert isinstance(slices, Mapping)  # noqa: S101 - for mypy: said in the line above
     for name, part in slices.items():
         instance("a name in slices", name, str, "a str")
-        instance(f"slices[{shown(name)}]", part, TensorSlice, "a TensorSlice")
+        for each in part if isinstance(part, tuple) else (part,):
+            instance(f"slices[{shown(name)}]", each, TensorSlice, "a TensorSlice or a tuple of them")
 
 
 def named_device(device: object) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from weight_readers import Selection, TensorMeta, TensorSlice
+from weight_readers import Selection, TensorMeta, TensorPart
 from weight_readers_loader.arguments import device_of, flags, instance, named_device
 from weight_readers_loader.config import LayeredConfig
 from weight_readers_loader.lazy import LazyTensor
@@ -52,7 +52,7 @@ class Checkpoint:
         *,
         device: str | torch.device | None = None,
         key_filter: KeyFilter | None = None,
-        slices: Mapping[str, TensorSlice] | None = None,
+        slices: Mapping[str, TensorPart] | None = None,
         owned: bool = False,
         verify: Verify | None = None,
     ) -> Stream:
@@ -78,7 +78,7 @@ class Checkpoint:
         *,
         device: str | torch.device | None = None,
         key_filter: KeyFilter | None = None,
-        slices: Mapping[str, TensorSlice] | None = None,
+        slices: Mapping[str, TensorPart] | None = None,
         owned: bool = False,
     ) -> Stream:
         """As `iter_weights`, with the tensors as the files have them: without the adapters, and not verified."""
@@ -91,7 +91,7 @@ class Checkpoint:
         *,
         device: str | torch.device | None = None,
         key_filter: KeyFilter | None = None,
-        slices: Mapping[str, TensorSlice] | None = None,
+        slices: Mapping[str, TensorPart] | None = None,
         owned: bool = False,
         resolve_aliases: bool = False,
         touch: bool = False,
@@ -123,7 +123,7 @@ class Checkpoint:
         *,
         strict: bool = True,
         cast: bool = False,
-        slices: Mapping[str, TensorSlice] | None = None,
+        slices: Mapping[str, TensorPart] | None = None,
         device: str | torch.device | None = None,
         owned: bool = False,
         resolve_aliases: bool = False,

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from weight_readers import MissingTensorError, TensorMeta, TensorSlice
+from weight_readers import MissingTensorError, TensorMeta, TensorPart
 from weight_readers_loader.adapters import Adapted, Adapter
 from weight_readers_loader.arguments import function, slices_by_name
 from weight_readers_loader.placement import Placement
@@ -44,7 +44,7 @@ class Contents:
                 fix = f"Did you mean {close[0]!r}?" if close else f"It has {some(list(there), 5)}"
                 raise MissingTensorError("no such tensor", path=self.path, tensor=name, fix=fix)
 
-    def wanted(self, key_filter: KeyFilter | None, slices: Mapping[str, TensorSlice] | None = None) -> Wanted:
+    def wanted(self, key_filter: KeyFilter | None, slices: Mapping[str, TensorPart] | None = None) -> Wanted:
         """What is read of the files. Raises MissingTensorError for a slice of a name that is in no file."""
         function("key_filter", key_filter, "a name that says whether the tensor is wanted")
         slices_by_name(slices)
@@ -52,7 +52,7 @@ class Contents:
         return Wanted.of(self.tensors, key_filter, slices, restricted=self.restricted)
 
     def wanted_and_adapted(
-        self, key_filter: KeyFilter | None, slices: Mapping[str, TensorSlice] | None
+        self, key_filter: KeyFilter | None, slices: Mapping[str, TensorPart] | None
     ) -> tuple[Wanted, Adapted]:
         """What is read for those that the filter takes, and what becomes of that."""
         wanted = self.wanted(key_filter, slices)
@@ -75,7 +75,7 @@ class Contents:
         target: nn.Module | Mapping[str, torch.Tensor],
         *,
         resolve_aliases: bool,
-        slices: Mapping[str, TensorSlice] | None = None,
+        slices: Mapping[str, TensorPart] | None = None,
         **how: Any,
     ) -> Placement:
         """The audited plan for ``target``; ``how`` is the rest of what `Placement` takes, and it raises."""

@@ -10,10 +10,11 @@ import torch
 
 from weight_readers import Order, PluginContractError, ReadsInto, ReadStats, WeightReader
 from weight_readers_loader.contract import kept_contract
-from weight_readers_loader.streams import Stream, Totals, Update, both, by_file, delivered
+from weight_readers_loader.streams import Stream, Totals, Update, both, by_file, cut_to, delivered
 from weight_readers_loader.verifier import Verifier
 from weight_readers_loader.wanted import Wanted
 from weight_readers_loader.watch import Watch
+from weight_readers_loader.wording import counted, size
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,11 +37,13 @@ class CheckpointFiles:
 
         Raises FileChangedError, and what `delivered` raises.
         """
-        totals = Totals(on_progress, wanted.nbytes)
+        totals = Totals(on_progress, wanted.nbytes, _decided(reader, wanted))
         for files, part in wanted.split(self.groups):
-            weights = self._read(reader, files, part, device, totals)
-            yield from verifier.stream(weights, part.tensors) if verifier else weights
-            totals.next_group(ReadStats(tensors=len(part.tensors), bytes_read=part.nbytes))
+            read = part.as_read_by(reader.info)
+            weights = self._read(reader, files, read, device, totals)
+            whole = verifier.stream(weights, part.tensors) if verifier else weights
+            yield from whole if read is part else cut_to(whole, part, read)
+            totals.next_group(ReadStats(tensors=len(part.tensors), bytes_read=read.nbytes))
 
     def read_into(
         self,
@@ -112,6 +115,18 @@ class CheckpointFiles:
         self.watch.check(path)
         if self.on_file is not None:
             self.on_file(path)
+
+
+def _decided(reader: WeightReader, wanted: Wanted) -> tuple[str, ...]:
+    """What is to be said where the reader cannot read what is wanted and no more."""
+    beyond = len(wanted.beyond(reader.info))
+    if not beyond:
+        return ()
+    more = size(wanted.as_read_by(reader.info).nbytes - wanted.nbytes)
+    return (
+        f"slices of {counted(beyond, 'tensor')} in several dimensions are read by one and cut in memory, {more} more "
+        f"than is wanted: reader {reader.info.name!r} does not declare multi_slices",
+    )
 
 
 def _ignore(stats: ReadStats) -> None:

@@ -41,13 +41,14 @@ class Source:
     chooser: Chooser
     opened: Clock
 
-    def stream(self, wanted: Wanted, device: str, *, owned: bool, verify: Verify = False) -> tuple[Stream, Selection]:
+    def stream(
+        self, wanted: Wanted, device: str, *, owned: bool, verify: Verify = False, tell: Update | None = None
+    ) -> tuple[Stream, Selection]:
         """What is wanted as the files have it; an end comes only where all digests are right."""
         reader, selection = self.chooser.pick(wanted, device=device, owned=owned)
         verifier = verifier_of(verify, self.layout, self.headers, wanted, reader)
-        if verifier is None:
-            return self.files.read(reader, wanted, device), selection
-        return _verified(self.files.read(reader, wanted, device, verifier=verifier), verifier), selection
+        weights = self.files.read(reader, wanted, device, tell, verifier)
+        return weights if verifier is None else _verified(weights, verifier), selection
 
     def adapted_stream(self, names: Any) -> Stream:
         """On the host, those that are called ``names`` after the adapters."""
@@ -115,7 +116,7 @@ class Load:
 
     @contextmanager
     def _measured(self) -> Iterator[Update]:
-        name, total = self._reader.info.name, self._wanted.nbytes
+        name, total = self._reader.info.name, self._wanted.as_read_by(self._reader.info).nbytes
         with self._meter, progress_bar(name, total, show=self._show_progress) as bar:
             yield both(both(self._meter.update, bar.update), self._tell)
 

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from weight_readers import TargetMismatchError, TensorMeta, TensorSlice
-from weight_readers_loader.distributed.placements import Bounds
+from weight_readers import TargetMismatchError, TensorMeta, TensorPart
+from weight_readers.slices import Bounds, part_bounds, part_words
+from weight_readers_loader.portions import must_fit
 from weight_readers_loader.targets import Target
 
 
@@ -26,12 +27,12 @@ class Sliced:
 
 
 def cut(
-    targets: Mapping[str, Target], slices: Mapping[str, TensorSlice], tensors: Mapping[str, TensorMeta]
+    targets: Mapping[str, Target], slices: Mapping[str, TensorPart], tensors: Mapping[str, TensorMeta]
 ) -> dict[str, Target]:
     """The targets, those of ``slices`` as parts of the tensors of these names.
 
-    Raises ValueError for a slice that no target takes, IndexError for one of a dimension that is not there, and
-    TargetMismatchError where the target has another shape than the slice.
+    Raises ValueError for a slice that no target takes and for two of one dimension, IndexError for one of a dimension
+    that is not there, and TargetMismatchError where the target has another shape than the slice.
     """
     cuts = [_cut(targets, tensors[name], part) for name, part in slices.items()]
     return {**targets, **{target.name: target for target in cuts}}
@@ -51,7 +52,7 @@ def _all(shape: Sequence[int]) -> Bounds:
     return tuple((0, size) for size in shape)
 
 
-def _cut(targets: Mapping[str, Target], meta: TensorMeta, part: TensorSlice) -> Target:
+def _cut(targets: Mapping[str, Target], meta: TensorMeta, part: TensorPart) -> Target:
     target = targets.get(meta.target) or targets.get(meta.name)
     if target is None:
         raise ValueError(f"slices: no target is called {meta.name!r}")
@@ -60,24 +61,20 @@ def _cut(targets: Mapping[str, Target], meta: TensorMeta, part: TensorSlice) -> 
     bounds = _bounds(meta, part)
     held, wanted = tuple(target.tensor.shape), tuple(stop - start for start, stop in bounds)
     if held != wanted:
-        ends = ":".join("" if end is None else str(end) for end in (part.start, part.stop))
         raise TargetMismatchError(
-            f"target {target.name!r} is {list(held)}, and {ends} of dimension {part.dim} of the "
-            f"tensor in {meta.file} is {list(wanted)}",
+            f"target {target.name!r} is {list(held)}, and {part_words(part)} of the tensor in {meta.file} is "
+            f"{list(wanted)}",
             fix="Nothing was written; give a target of the shape of the slice",
             shapes=((target.name, str(list(wanted)), str(list(held))),),
         )
     return replace(target, part=Sliced(whole=target.tensor, shape=meta.stored_shape, bounds=bounds))
 
 
-def _bounds(meta: TensorMeta, part: TensorSlice) -> Bounds:
-    """The slice in elements of the tensor in memory, of which packed types have fewer than the file."""
-    try:
-        dim, *ends = part.resolve(meta.shape)
-    except IndexError as error:
-        raise IndexError(f"slices: {error}: {meta.file}, tensor {meta.name!r}") from None
-    start, stop = (_stored(meta, dim, end) for end in ends)
-    return tuple((start, stop) if each == dim else (0, size) for each, size in enumerate(meta.stored_shape))
+def _bounds(meta: TensorMeta, part: TensorPart) -> Bounds:
+    """The part in elements of the tensor in memory, of which packed types have fewer than the file."""
+    must_fit(part, meta)
+    bounds = enumerate(part_bounds(part, meta.shape))
+    return tuple((_stored(meta, dim, start), _stored(meta, dim, stop)) for dim, (start, stop) in bounds)
 
 
 def _stored(meta: TensorMeta, dim: int, end: int) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from weight_readers import CheckpointError, TensorMeta, TensorSlice, TiedWeightsError
+from weight_readers import CheckpointError, TensorMeta, TensorPart, TiedWeightsError
 from weight_readers_loader.adapters import Adapted
 from weight_readers_loader.arguments import NO_VALUES
 from weight_readers_loader.audit import audit
@@ -47,7 +47,7 @@ class Placement:
         resolve_aliases: bool,
         strict: bool,
         cast: bool,
-        slices: Mapping[str, TensorSlice] | None = None,
+        slices: Mapping[str, TensorPart] | None = None,
         agreed: Callable[[], None] = lambda: None,
     ) -> None:
         self._tensors = tensors
@@ -78,7 +78,7 @@ class Placement:
         for group in self._tied:
             take_alike("what fills one tensor", [self._targets[name] for name in group if name in filled])
 
-    def slices(self, adapted: Adapted) -> dict[str, TensorSlice]:
+    def slices(self, adapted: Adapted) -> dict[str, TensorPart]:
         """What to read of tensors of which this rank holds a part, by their names in the files.
 
         Whole are those that an adapter changes, or of which it makes more than one.
@@ -145,8 +145,7 @@ class Placement:
         """
         if not self.fills_directly:
             return None
-        whole = sources - self._cuts.rest
-        return {source: target.tensor for source, target in self._firsts().items() if source in whole}
+        return {source: target.tensor for source, target in self._firsts().items() if source in sources}
 
     @cached_property
     def fills_directly(self) -> bool:
@@ -177,11 +176,11 @@ class Placement:
         """The first target of each."""
         return tuple(self._plan.assignments[source][0] for source in sources)
 
-    def fill(self, weights: Weights, parts: Mapping[str, TensorSlice] | None = None) -> None:
+    def fill(self, weights: Weights, parts: Collection[str] = ()) -> None:
         """Write or replace every target. A CheckpointError on the way says in ``written`` what was written.
 
-        ``parts`` are the slices that some of them come as; the others come whole, also those of which this rank holds
-        a part.
+        ``parts`` are those of which the part comes that is wanted; the others come whole, also those of which this rank
+        holds a part.
 
         Raises TiedWeightsError where targets that overlap in memory cannot all hold what the checkpoint has.
         """
@@ -190,7 +189,7 @@ class Placement:
         try:
             for source, read in weights:
                 names = self._plan.assignments[source]
-                tensor = self._cuts.apply(source, read, (parts or {}).get(source))
+                tensor = self._cuts.apply(source, read, whole=source not in parts)
                 for name in names:
                     if not self._targets[name].is_meta:
                         self._targets[name].write(tensor)

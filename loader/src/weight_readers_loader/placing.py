@@ -76,11 +76,14 @@ class Placing:
         """Name after the adapters -> its target, of all that the reader itself is to fill."""
         if Feature.READ_INTO not in self.reader.info.features or not isinstance(self.reader, ReadsInto):
             return {}
-        if not self.adapted:
+        beyond = self.wanted.beyond(self.reader.info)
+        if not self.adapted and not beyond:
             return self.placement.in_memory(self.adapted.tensors.keys()) or {}
         untouched = self.adapted.untouched()
         # What is read once for two names, or twice, is read in one go; and a reader may not be able to skip the rest.
-        others = {s for name, sources in self.adapted.sources.items() if name not in untouched for s in sources}
+        others = {
+            s for name, sources in self.adapted.sources.items() if name not in untouched for s in sources
+        } | beyond
         names = {name for name, source in untouched.items() if source not in others}
         if len(names) < len(self.adapted.tensors) and Feature.KEY_FILTER not in self.reader.info.features:
             return {}
@@ -107,9 +110,7 @@ class Placing:
         weights = self.files.read(self.reader, wanted, self.where, totals.update, self.verifier)
         try:
             with closing(self.clock.waiting(part.adapt(weights))) as stream:
-                self.placement.fill(
-                    self._verified(stream), {n: slices[s] for n, s in part.untouched().items() if s in slices}
-                )
+                self.placement.fill(self._verified(stream), {n for n, s in part.untouched().items() if s in slices})
         except CheckpointError as error:
             error.written = (*self.placement.targets_of(before), *error.written)
             raise

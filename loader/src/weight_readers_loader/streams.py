@@ -10,9 +10,10 @@ from dataclasses import fields
 
 import torch
 
-from weight_readers import MissingTensorError, PluginContractError, ReadStats, TensorSlice
+from weight_readers import MissingTensorError, PluginContractError, ReadStats
 from weight_readers.tensors import Kind
 from weight_readers_loader.contract import kept_contract
+from weight_readers_loader.portions import cut_further, shape_of
 from weight_readers_loader.wanted import Wanted
 
 Update = Callable[[ReadStats], None]
@@ -21,11 +22,14 @@ Stream = Generator[tuple[str, torch.Tensor], None, None]
 
 
 class Totals:
-    """Running totals over several reads, one after the other; ``nbytes`` is what all of them want together."""
+    """Running totals over several reads, one after the other; ``nbytes`` is what all of them want together.
 
-    def __init__(self, report: Update | None, nbytes: int) -> None:
+    ``decisions`` are told of besides those of the reads.
+    """
+
+    def __init__(self, report: Update | None, nbytes: int, decisions: tuple[str, ...] = ()) -> None:
         self._report = report
-        self._before = ReadStats()
+        self._before = ReadStats(decisions=decisions)
         self._latest = ReadStats(bytes_wanted=nbytes)
 
     def update(self, stats: ReadStats) -> None:
@@ -99,18 +103,19 @@ def _breach(name: str, tensor: torch.Tensor, meta: Kind | None, wanted: Wanted, 
     dtype = str(tensor.dtype).removeprefix("torch.")
     if dtype != meta.dtype:
         return f"yielded {name!r} as {dtype}, and the file says {meta.dtype}"
-    if tuple(tensor.shape) != (shape := _shape(meta, wanted.slices.get(name))):
+    if tuple(tensor.shape) != (shape := shape_of(meta, wanted.slices.get(name))):
         return f"yielded {name!r} of shape {list(tensor.shape)}, and {list(shape)} was asked for"
     return None
 
 
-def _shape(meta: Kind, part: TensorSlice | None) -> tuple[int, ...]:
-    """The shape of the tensor to come; a slice counts logical elements, of which one stored one may hold several."""
-    if part is None:
-        return meta.stored_shape
-    dim, start, stop = part.resolve(meta.shape)
-    length = (stop - start) * meta.stored_shape[dim] // meta.shape[dim] if meta.shape[dim] else 0
-    return (*meta.stored_shape[:dim], length, *meta.stored_shape[dim + 1 :])
+def cut_to(weights: Weights, wanted: Wanted, read: Wanted) -> Stream:
+    """What is ``wanted`` of what was ``read``, which may have been more: see `Wanted.as_read_by`."""
+    with ended(weights):
+        for name, tensor in weights:
+            part = wanted.slices.get(name)
+            if part is not None and part != (had := read.slices[name]):
+                tensor = cut_further(tensor, wanted.tensors.kind_of(name), part, had)
+            yield name, tensor
 
 
 def by_file(weights: Weights, wanted: Wanted, on_file: Callable[[str], None]) -> Stream:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from torch.nn.parameter import is_lazy
 
-from weight_readers_loader.distributed.placements import Bounds
+from weight_readers.slices import Bounds
 from weight_readers_loader.distributed.sharded import sharded
 
 

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Any
 
-from weight_readers import Feature, TensorMeta, TensorSlice
-from weight_readers.tensors import Kind, TensorTable
+from weight_readers import Feature, ReaderInfo, TensorMeta, TensorPart
+from weight_readers.tensors import TensorTable
 from weight_readers_loader.environment import Span
+from weight_readers_loader.portions import must_fit, narrowest, nbytes_of, plainest, span_of_rows
 from weight_readers_loader.wording import counted, size
 
 KeyFilter = Callable[[str], bool]
@@ -23,7 +24,7 @@ class Wanted:
     """``tensors`` are those to be read, and ``whole`` says that they are all that their files hold."""
 
     tensors: TensorTable
-    slices: Mapping[str, TensorSlice] = field(default_factory=dict)
+    slices: Mapping[str, TensorPart] = field(default_factory=dict)
     whole: bool = True
 
     @classmethod
@@ -31,19 +32,20 @@ class Wanted:
         cls,
         tensors: Mapping[str, TensorMeta],
         key_filter: KeyFilter | None = None,
-        slices: Mapping[str, TensorSlice] | None = None,
+        slices: Mapping[str, TensorPart] | None = None,
         *,
         restricted: bool = False,
     ) -> Wanted:
         """Ask ``key_filter`` once about each name; ``restricted`` files hold more than ``tensors``.
 
-        Raises IndexError with the tensor and its file for a slice of a dimension that is not there.
+        Raises IndexError with the tensor and its file for a slice of a dimension that is not there, and ValueError for
+        two slices of one.
         """
         table = TensorTable.of(tensors)
         kept = table if key_filter is None else table.where(key_filter)
-        parts = {name: part for name, part in (slices or {}).items() if name in kept}
+        parts = {name: plainest(part) for name, part in (slices or {}).items() if name in kept and part != ()}
         for name, part in parts.items():
-            _must_fit(part, kept[name])
+            must_fit(part, kept[name])
         return cls(tensors=kept, slices=parts, whole=key_filter is None and not restricted)
 
     @property
@@ -61,7 +63,7 @@ class Wanted:
         """Of each tensor that is wanted in part, its bytes and those that are wanted."""
         for name, part in self.slices.items():
             meta = self.tensors[name]
-            yield meta.nbytes, _nbytes(meta, part)
+            yield meta.nbytes, nbytes_of(meta, part)
 
     def bytes_by_dtype(self) -> dict[str, int]:
         """Bytes wanted by the files' own words for dtypes, most first."""
@@ -92,11 +94,23 @@ class Wanted:
             "largest_tensor": self.largest,
         }
 
+    def beyond(self, info: ReaderInfo) -> frozenset[str]:
+        """The tensors of which a reader that declares this reads more than is wanted: it slices one dimension only."""
+        if Feature.MULTI_SLICES in info.features:
+            return frozenset()
+        return frozenset(name for name, part in self.slices.items() if isinstance(part, tuple))
+
+    def as_read_by(self, info: ReaderInfo) -> Wanted:
+        """This, with one slice of each tensor where the reader takes no more: the one that leaves the least to cut."""
+        beyond = self.beyond(info)
+        single = {name: narrowest(self.slices[name], self.tensors.kind_of(name)) for name in beyond}
+        return replace(self, slices={**self.slices, **single}) if beyond else self
+
     def spans(self) -> list[Span]:
         """The bytes that are wanted; of some of the tensors where there are very many."""
         table, step = self.tensors, 1 + len(self.tensors) // _MOST_SPANS
         some = zip(table.names[::step], table.kinds[::step], table.paths[::step], table.offsets[::step], strict=True)
-        return [_span(kind, path, offset, self.slices.get(name)) for name, kind, path, offset in some]
+        return [span_of_rows(kind, path, offset, self.slices.get(name)) for name, kind, path, offset in some]
 
     def only(self, names: Collection[str]) -> Wanted:
         """The part of this that is in ``names``."""
@@ -125,25 +139,3 @@ class Wanted:
     @property
     def key_filter(self) -> KeyFilter | None:
         return None if self.whole else self.tensors.__contains__
-
-
-def _span(kind: Kind, path: str, offset: int, part: TensorSlice | None) -> Span:
-    dim, start, stop = part.resolve(kind.shape) if part is not None else (0, 0, 0)
-    if part is None or dim != 0 or not kind.shape[0]:
-        return Span(path, offset, offset + kind.nbytes)
-    row = kind.nbytes // kind.shape[0]
-    return Span(path, offset + row * start, offset + row * stop)
-
-
-def _must_fit(part: TensorSlice, meta: TensorMeta) -> None:
-    try:
-        part.resolve(meta.shape)
-    except IndexError as error:
-        raise IndexError(f"slices: {error}: {meta.file}, tensor {meta.name!r}") from None
-
-
-def _nbytes(meta: TensorMeta, part: TensorSlice | None) -> int:
-    if part is None:
-        return meta.nbytes
-    dim, start, stop = part.resolve(meta.shape)
-    return meta.nbytes * (stop - start) // meta.shape[dim] if meta.shape[dim] else 0

@@ -63,6 +63,30 @@ class PartTests(Subject):
             assert (tuple(right.shape), bits(right)) == got["x"][1:], part
             assert got["before"][1] == (2,)
 
+    def test_slices_of_several_dimensions_agree_with_indexing_in_torch_or_are_refused(self, tmp_path: Path) -> None:
+        reader = self.make()
+        path = self.file(tmp_path, {"before": stored(EVERYDAY, 2), "x": stored(EVERYDAY, *SHAPE)})
+        whole = dict(reader.iter_weights([path]))["x"]
+        for part, index in _several():
+            got = _honoured(reader, Feature.MULTI_SLICES, [path], slices={"x": part})
+            if got is None:
+                return
+            right = whole[index]
+            assert (tuple(right.shape), bits(right)) == got["x"][1:], part
+            assert got["before"][1] == (2,)
+
+    def test_slices_of_several_dimensions_read_what_they_have_in_common(self, tmp_path: Path) -> None:
+        reader = self.need(Feature.MULTI_SLICES)
+        # Rows of many pages: a page that is read for a part of it counts whole.
+        shape = (16, self.bulk // 64)
+        path = self.file(tmp_path, {"x": stored(EVERYDAY, *shape)})
+        quarter = (TensorSlice(dim=0, stop=shape[0] // 4), TensorSlice(dim=1, stop=shape[1] // 4))
+        reader.read_meta([path])
+        touched = self.counted(
+            self.path(tmp_path), lambda: contents(reader.iter_weights([path], slices={"x": quarter}))
+        )
+        assert touched < self.bulk // 8, f"{touched} bytes were read for {self.bulk // 16}"
+
     def test_a_slice_reads_its_own_part(self, tmp_path: Path) -> None:
         reader = self.need(Feature.SLICES)
         path, tensors = self.bulky(tmp_path)
@@ -79,6 +103,7 @@ class PartTests(Subject):
             (IndexError, {"s2.t1": TensorSlice(dim=2)}),
             (IndexError, {"s2.t1": TensorSlice(dim=-3)}),
             ((TypeError, ValueError, CheckpointError), {"s1.t0": (0, 1, 2)}),
+            ((TypeError, ValueError), {"s2.t1": (TensorSlice(dim=0, stop=1), TensorSlice(dim=-2, stop=1))}),
         ]
         for kind, slices in wrong:
             with pytest.raises(kind):
@@ -107,6 +132,20 @@ def _slices() -> Iterator[tuple[TensorSlice, tuple[slice, ...]]]:
             index = [slice(None)] * 3
             index[dim] = slice(start, stop)
             yield TensorSlice(dim=dim, start=start, stop=stop), tuple(index)
+
+
+def _several() -> Iterator[tuple[tuple[TensorSlice, ...], tuple[slice, ...]]]:
+    """Slices of two and three dimensions of a tensor of `SHAPE`, and what they are in torch."""
+    for dims in ((0, 1), (2, 0), (1, 2), (0, 1, 2), (-1, -3)):
+        for first in range(0, len(BOUNDS), 2):
+            bounds = {dim: BOUNDS[(first + place) % len(BOUNDS)] for place, dim in enumerate(dims)}
+            index = [slice(None)] * 3
+            for dim, ends in bounds.items():
+                index[dim] = slice(*ends)
+            yield (
+                tuple(TensorSlice(dim=dim, start=start, stop=stop) for dim, (start, stop) in bounds.items()),
+                tuple(index),
+            )
 
 
 def _honoured(reader: WeightReader, feature: Feature, files: list[str], **argument: Any) -> Contents | None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from weight_readers import Feature, Lifetime, ReaderInfo, Requirement, WeightReader, Writes, hookimpl
 
-_COMMON = frozenset({Feature.KEY_FILTER, Feature.SLICES, Feature.BOUNDED_MEMORY})
+_COMMON = frozenset({Feature.KEY_FILTER, Feature.SLICES, Feature.MULTI_SLICES, Feature.BOUNDED_MEMORY})
 MAPPED = ReaderInfo(
     name="x",
     formats=frozenset({"safetensors"}),
@@ -34,8 +34,8 @@ def with_feature(info: ReaderInfo, feature: Feature) -> ReaderInfo:
     return replace(info, features=info.features | {feature})
 
 
-def without_feature(info: ReaderInfo, feature: Feature) -> ReaderInfo:
-    return replace(info, features=info.features - {feature})
+def without_features(info: ReaderInfo, *features: Feature) -> ReaderInfo:
+    return replace(info, features=info.features.difference(features))
 
 
 DECLARED: dict[str, ReaderInfo] = {
@@ -52,8 +52,10 @@ DECLARED: dict[str, ReaderInfo] = {
         MAPPED, requires=(Requirement(module="pygments", distribution="pygments"),)
     ),
     "test_the_declared_dtypes_are_those_of_its_files": replace(MAPPED, dtypes=frozenset({"float32"})),
-    "test_a_filter_decides_or_is_refused": without_feature(MAPPED, Feature.KEY_FILTER),
-    "test_slices_agree_with_indexing_in_torch_or_are_refused": without_feature(MAPPED, Feature.SLICES),
+    "test_a_filter_decides_or_is_refused": without_features(MAPPED, Feature.KEY_FILTER),
+    "test_slices_agree_with_indexing_in_torch_or_are_refused": without_features(
+        MAPPED, Feature.SLICES, Feature.MULTI_SLICES
+    ),
     "test_what_a_write_does_is_declared": replace(MAPPED, writes=Writes.READ_ONLY),
     "test_direct_reads_leave_the_page_cache_alone": with_feature(OWNED, Feature.DIRECT_IO),
 }

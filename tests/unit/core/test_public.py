@@ -61,6 +61,7 @@ SCHEMA = {
     "StoredDigest",
     "StoredFile",
     "TensorMeta",
+    "TensorPart",
     "TensorSlice",
     "WeightReader",
     "Writes",

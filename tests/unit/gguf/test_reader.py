@@ -16,7 +16,7 @@ from support.measure import output_of
 from unit.gguf.gguf_bytes import write_gguf
 
 import weight_readers
-from weight_readers import FileChangedError, TensorSlice, UnknownDtypeError, WeightReader
+from weight_readers import FileChangedError, ReadStats, TensorSlice, UnknownDtypeError, WeightReader
 from weight_readers_gguf.types import BY_NAME
 
 F32, F16, BF16, I64 = 0, 1, 30, 27
@@ -236,6 +236,44 @@ def test_the_hook_module_imports_neither_torch_nor_numpy() -> None:
         "print(sorted({'torch', 'numpy', 'gguf', 'numba', 'triton'} & set(sys.modules)))"
     )
     assert output_of(code).strip() == "[]"
+
+
+@pytest.mark.parametrize("options", [{}, {"copy": True}, {"prefetch": 1}], ids=str)
+def test_rows_and_columns_of_blocks_are_those_of_the_packed_tensor(tmp_path: Path, options: dict[str, Any]) -> None:
+    stored = packed("Q4_K", 6, 1024)
+    path = write_gguf(tmp_path / "m.gguf", {"a.weight": stored})
+    part = (TensorSlice(dim=1, start=256, stop=768), TensorSlice(dim=0, start=1, stop=4))
+    calls: list[ReadStats] = []
+    got = dict(reader(**options).iter_weights([path], slices={"a.weight": part}, on_progress=calls.append))["a.weight"]
+    assert torch.frombuffer(bytearray(stored[2]), dtype=torch.uint8).view(6, 576)[1:4, 144:432].tolist() == got.tolist()
+    assert (calls[-1].bytes_wanted, calls[-1].bytes_read) == (3 * 288, 3 * 288)
+
+
+@pytest.mark.parametrize(("start", "stop"), [(32, 96), (5, 61), (0, 128)])
+def test_rows_and_columns_of_numbers_may_begin_within_a_block(tmp_path: Path, start: int, stop: int) -> None:
+    stored = packed("Q8_0", 6, 128)
+    path = write_gguf(tmp_path / "m.gguf", {"a.weight": stored})
+    part = {"a.weight": (TensorSlice(dim=0, start=2, stop=5), TensorSlice(dim=1, start=start, stop=stop))}
+    got = read(path, options={"dequantize": "float32"}, slices=part)["a.weight"]
+    assert torch.equal(by_gguf("Q8_0", stored)[2:5, start:stop], got)
+
+
+def test_parts_of_three_dimensions_are_cut_of_numbers_and_of_blocks_that_become_numbers(tmp_path: Path) -> None:
+    numbers = np.arange(5 * 6 * 64, dtype=np.float32).reshape(5, 6, 64)
+    blocks = packed("Q8_0", 30, 64)
+    tensors = {"n": (F32, (5, 6, 64), numbers.tobytes()), "e.weight": (blocks[0], (5, 6, 64), blocks[2])}
+    path = write_gguf(tmp_path / "m.gguf", tensors)
+    part = tuple(TensorSlice(dim=dim, start=1, stop=stop) for dim, stop in ((0, 4), (1, 5), (2, 40)))
+    got = read(path, slices={"n": part, "e.weight": part})
+    assert numbers[1:4, 1:5, 1:40].tolist() == got["n"].tolist()
+    assert torch.equal(by_gguf("Q8_0", blocks).view(5, 6, 64)[1:4, 1:5, 1:40], got["e.weight"])
+
+
+def test_columns_within_a_block_are_refused_beside_rows(tmp_path: Path) -> None:
+    path = write_gguf(tmp_path / "m.gguf", {"a.weight": packed("Q8_0", 6, 64)})
+    part = (TensorSlice(dim=0, start=2, stop=4), TensorSlice(dim=1, start=8, stop=40))
+    with pytest.raises(ValueError, match="slice 2:4 of dimension 0 and 8:40 of dimension 1 cuts Q8_0 inside a block"):
+        reader().iter_weights([path], slices={"a.weight": part})
 
 
 @pytest.mark.parametrize("rows", [0, 6])

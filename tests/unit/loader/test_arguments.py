@@ -106,7 +106,7 @@ def test_a_filter_is_a_function_of_a_name(folder: Path, read: str, value: object
     ("value", "message"),
     [
         (5, "^slices must be a mapping .*, not 5"),
-        ({"w": slice(0, 1)}, r"^slices\['w'\] must be a TensorSlice, not slice\(0, 1, None\)"),
+        ({"w": slice(0, 1)}, r"^slices\['w'\] must be a TensorSlice or a tuple of them, not slice\(0, 1, None\)"),
         ({5: TensorSlice(dim=0)}, "^a name in slices must be a str, not 5"),
     ],
 )

@@ -135,6 +135,15 @@ def test_a_slice_fetches_its_share(
     assert fetched(server) <= share + 4 * PAGE
 
 
+@pytest.mark.parametrize("dequantize", [None, "float32"])
+def test_rows_and_columns_at_once_are_right(server: ObjectServer, model: Path, dequantize: str | None) -> None:
+    part = (TensorSlice(dim=0, start=3, stop=9), TensorSlice(dim=1, start=32, stop=96))
+    stored, local = (open_checkpoint(each, dequantize=dequantize) for each in (URI, model))
+    for name in ("fc.weight", "big.2"):
+        asked: dict[str, Any] = {"key_filter": name.__eq__, "slices": {name: part}}
+        assert contents(local.iter_weights(**asked)) == contents(stored.iter_weights(**asked))
+
+
 def test_columns_of_numbers_that_are_computed_are_right(server: ObjectServer, model: Path) -> None:
     asked: dict[str, Any] = {"slices": {"fc.weight": TensorSlice(dim=1, start=7, stop=45)}}
     stored, local = (open_checkpoint(each, dequantize="float32") for each in (URI, model))

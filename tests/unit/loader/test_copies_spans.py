@@ -7,7 +7,7 @@ import random
 
 import pytest
 
-from weight_readers import TensorMeta, TensorSlice
+from weight_readers import TensorMeta, TensorPart, TensorSlice
 from weight_readers_loader.copies.spans import batches, rounded, spans_of, total, union, without
 
 
@@ -55,13 +55,15 @@ def meta(shape: tuple[int, ...], nbytes: int, converted: str | None = None) -> T
         ((4, 6), 48, None, [(10_000, 10_048)]),
         ((4, 6), 48, TensorSlice(dim=0, start=1, stop=3), [(10_012, 10_036)]),
         ((4, 6), 48, TensorSlice(dim=1, start=1, stop=3), [(n, n + 4) for n in range(10_002, 10_048, 12)]),
+        ((4, 6), 48, (TensorSlice(dim=0, stop=2), TensorSlice(dim=1, start=4)), [(10_008, 10_012), (10_020, 10_024)]),
+        ((4, 64), 136, (TensorSlice(dim=1, start=32), TensorSlice(dim=0, start=3)), [(10_119, 10_136)]),
         ((4, 64), 136, TensorSlice(dim=0, start=3), [(10_102, 10_136)]),
         ((4, 64), 136, TensorSlice(dim=0, start=2, stop=2), []),
         ((0, 64), 0, TensorSlice(dim=0), [(10_000, 10_000)]),
     ],
 )  # fmt: skip
 def test_a_slice_takes_its_bytes(
-    shape: tuple[int, ...], nbytes: int, part: TensorSlice | None, expected: list[tuple[int, int]]
+    shape: tuple[int, ...], nbytes: int, part: TensorPart | None, expected: list[tuple[int, int]]
 ) -> None:
     assert numbers(expected) == numbers(list(spans_of(meta(shape, nbytes), part)))
 

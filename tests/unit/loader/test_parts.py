@@ -40,6 +40,18 @@ def test_each_target_takes_its_part_and_no_more_is_read(model: Path, reader: str
     assert report.bytes_read == 4 * (2 * 8 + 5 * 3 + 3)
 
 
+@pytest.mark.parametrize("reader", [None, "safetensors", "threaded", "runai_streamer"])
+def test_a_target_takes_a_part_of_two_dimensions_and_no_more_is_read(model: Path, reader: str | None) -> None:
+    filled = {"a": torch.zeros(2, 3), "b": torch.zeros(5, 3)}
+    slices = {"a": (ROWS, COLUMNS), "b": (COLUMNS,)}
+    report = open_checkpoint(model, reader=reader).load_into(filled, slices=slices, strict=False)
+    expected = load_file(model)
+    assert torch.equal(expected["a"][2:4, 1:4], filled["a"])
+    assert torch.equal(expected["b"][:, 1:4], filled["b"])
+    assert (report.bytes_wanted, report.bytes_read) == (84, 84)
+    assert "multi_slices" not in str(report)
+
+
 def test_strided_targets_and_converted_ones_take_theirs(model: Path) -> None:
     expected = load_file(model)
     filled = {"a": torch.zeros(8, 2).T, "b": torch.zeros(5, 3, dtype=torch.bfloat16)}

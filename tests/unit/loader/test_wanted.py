@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import pytest
 
-from weight_readers import Feature, TensorMeta, TensorSlice
+from weight_readers import Feature, TensorMeta, TensorPart, TensorSlice
 from weight_readers_loader.wanted import Wanted
 
 
@@ -48,9 +48,11 @@ def test_files_that_hold_more_need_a_reader_that_can_skip() -> None:
         (TensorSlice(dim=1, start=-1), 16),
         (TensorSlice(dim=-1, start=2, stop=100), 64),
         (TensorSlice(dim=0, start=3, stop=1), 0),
+        ((TensorSlice(dim=0, start=1, stop=3), TensorSlice(dim=1, stop=3)), 24),
+        ((TensorSlice(dim=1, start=1),), 80),
     ],
 )
-def test_slices_count_with_their_bytes_and_need_a_reader_that_can_cut(part: TensorSlice, nbytes: int) -> None:
+def test_slices_count_with_their_bytes_and_need_a_reader_that_can_cut(part: TensorPart, nbytes: int) -> None:
     wanted = Wanted.of(TENSORS, None, {"a": part})
     assert wanted.nbytes == nbytes + 48
     assert wanted.needs()["needs"] == {Feature.SLICES}

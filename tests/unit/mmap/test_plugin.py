@@ -20,6 +20,7 @@ def test_what_is_declared() -> None:
         Feature.KEY_FILTER,
         Feature.FILE_MAPPING,
         Feature.SLICES,
+        Feature.MULTI_SLICES,
         Feature.BOUNDED_MEMORY,
     } == info.features
 

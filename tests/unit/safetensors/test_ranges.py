@@ -8,8 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from weight_readers.reader import TensorSlice
-from weight_readers.tensors import TensorMeta
+from weight_readers import TensorMeta, TensorSlice
 from weight_readers_files import coalesce
 from weight_readers_safetensors import sliced_shape, stored_shape, wanted_ranges
 
@@ -39,25 +38,22 @@ bounds = st.none() | st.integers(-7, 7)
 @given(
     dtype=st.sampled_from(sorted(TORCH)),
     shape=st.lists(st.integers(0, 5), min_size=1, max_size=4),
-    dim=st.integers(-4, 3),
-    start=bounds,
-    stop=bounds,
+    cuts=st.dictionaries(st.integers(0, 3), st.tuples(bounds, bounds), max_size=3),
 )
-def test_the_ranges_of_a_slice_are_the_bytes_of_torchs_narrow(
-    dtype: str, shape: list[int], dim: int, start: int | None, stop: int | None
+def test_the_ranges_of_a_part_are_the_bytes_that_torch_takes(
+    dtype: str, shape: list[int], cuts: dict[int, tuple[int | None, int | None]]
 ) -> None:
-    dim = max(-len(shape), min(dim, len(shape) - 1))
+    cuts = {dim: ends for dim, ends in cuts.items() if dim < len(shape)}
     count = math.prod(shape) * TORCH[dtype].itemsize
     data = bytes(index % 251 for index in range(count))
     whole = torch.tensor(list(data), dtype=torch.uint8).view(TORCH[dtype]).reshape(shape)
-    index = [slice(None)] * len(shape)
-    index[dim] = slice(start, stop)
-    expected = whole[tuple(index)].contiguous()
+    expected = whole[tuple(slice(*cuts.get(dim, (None, None))) for dim in range(len(shape)))]
 
-    part = TensorSlice(dim=dim, start=start, stop=stop)
+    slices = tuple(TensorSlice(dim=dim, start=start, stop=stop) for dim, (start, stop) in cuts.items())
+    part = slices[0] if len(slices) == 1 else slices
     ranges = wanted_ranges(meta(dtype, shape, count), part)
 
-    assert bytes(expected.reshape(-1).view(torch.uint8).tolist()) == gathered(data, ranges)
+    assert bytes(expected.contiguous().reshape(-1).view(torch.uint8).tolist()) == gathered(data, ranges)
     assert tuple(expected.shape) == sliced_shape(meta(dtype, shape, count), part)
     assert ranges == coalesce(ranges)
 
@@ -111,6 +107,10 @@ def test_six_bit_dtypes_are_cut_at_four_elements() -> None:
     assert wanted_ranges(meta("F6_E2M3", [8], 6), TensorSlice(dim=0, start=4)) == [(103, 3)]
     with pytest.raises(ValueError, match="4 elements"):
         wanted_ranges(meta("F6_E2M3", [8], 6), TensorSlice(dim=0, start=2))
+    rows, columns = TensorSlice(dim=0, start=1, stop=3), TensorSlice(dim=1, start=4)
+    assert wanted_ranges(meta("F6_E2M3", [3, 8], 18), (rows, columns)) == [(109, 3), (115, 3)]
+    with pytest.raises(ValueError, match="slice 1:3 of dimension 0 and 2: of dimension 1 cuts F6_E2M3 inside a byte"):
+        wanted_ranges(meta("F6_E2M3", [3, 8], 18), (rows, TensorSlice(dim=1, start=2)))
 
 
 @pytest.mark.parametrize("shape", [[], [2, 3]])

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 from support.files import entry, write_safetensors, write_tensors
 from support.measure import cached_pages, check_cached, evict, pages_spanned
 from support.tensors import noise
@@ -43,6 +44,22 @@ def test_a_slice_brings_in_the_pages_of_its_rows_and_no_others(tmp_path: Path) -
     ((_, tensor),) = reader.iter_weights([path], slices={"x": TensorSlice(dim=0, start=128, stop=256)})
     assert tensor.shape == (128, 8192)
     check_cached(path, set(pages_spanned(offset + 4 * MIB, offset + 8 * MIB)))
+
+
+def test_rows_and_columns_bring_in_the_pages_that_they_have_in_common(tmp_path: Path) -> None:
+    """Rows of sixteen pages, which begin within a page."""
+    path = write_tensors(
+        tmp_path / "m.safetensors", {"pad": ("U8", [8], noise(8)), "x": ("F32", [64, 16384], noise(4 * MIB))}
+    )
+    reader = ThreadedReader()
+    offset = reader.read_meta([path])["x"].offset
+    evict(path)
+    part = (TensorSlice(dim=0, start=8, stop=16), TensorSlice(dim=1, start=4096, stop=8192))
+    ((_, tensor),) = reader.iter_weights([path], key_filter="x".__eq__, slices={"x": part})
+    begins = [offset + 4 * (row * 16384 + 4096) for row in range(8, 16)]
+    check_cached(path, set().union(*(pages_spanned(begin, begin + 4 * 4096) for begin in begins)))
+    with safe_open(path, framework="pt") as file:
+        assert torch.equal(file.get_slice("x")[8:16, 4096:8192].view(torch.int32), tensor.view(torch.int32))
 
 
 def test_what_is_wanted_next_is_on_its_way_while_the_consumer_has_a_tensor(tmp_path: Path) -> None:

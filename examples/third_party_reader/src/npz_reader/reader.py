@@ -9,7 +9,7 @@ import torch
 
 from npz_reader.header import read_headers
 from npz_reader.plugin import INFO
-from weight_readers import CheckpointMeta, ReaderInfo, Selection, TensorMeta, TensorSlice
+from weight_readers import CheckpointMeta, ReaderInfo, Selection, TensorMeta, TensorPart
 from weight_readers.reader import Files, KeyFilter, Progress
 from weight_readers_files import HeaderCache, Wanted, chosen_by_file, file_plans
 from weight_readers_files.options import MappingOptions
@@ -37,7 +37,7 @@ class NpzReader:
         *,
         device: str = "cpu",
         key_filter: KeyFilter | None = None,
-        slices: Mapping[str, TensorSlice] | None = None,
+        slices: Mapping[str, TensorPart] | None = None,
         clone_tensors: bool = True,
         on_progress: Progress | None = None,
     ) -> Iterator[tuple[str, torch.Tensor]]:

@@ -8,7 +8,15 @@ write; they are imported by their names, the last four with torch.
 from weight_readers_files.known import HeaderCache, KnownHeaders
 from weight_readers_files.natural import natural_key, natural_order
 from weight_readers_files.opening import open_regular
-from weight_readers_files.plans import FilePlan, check_slices, chosen_by_file, file_plan, file_plans, pages_of
+from weight_readers_files.plans import (
+    FilePlan,
+    bounds_in,
+    check_slices,
+    chosen_by_file,
+    file_plan,
+    file_plans,
+    pages_of,
+)
 from weight_readers_files.ranges import Range, coalesce, cut
 from weight_readers_files.state import State, states_of
 from weight_readers_files.wanted import Wanted, WholeTensors, by_offset, bytes_of, ranges_of
@@ -21,6 +29,7 @@ __all__ = [
     "State",
     "Wanted",
     "WholeTensors",
+    "bounds_in",
     "by_offset",
     "bytes_of",
     "check_slices",

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
 
-from weight_readers import CheckpointMeta, FileMeta, MissingTensorError, TensorMeta, TensorSlice
+from weight_readers import CheckpointMeta, FileMeta, MissingTensorError, TensorMeta, TensorPart, TensorSlice
 from weight_readers.reader import KeyFilter
+from weight_readers.slices import Bounds, part_bounds
 from weight_readers_files.ranges import Range, coalesce
 from weight_readers_files.state import State
 from weight_readers_files.wanted import Wanted, bytes_of
@@ -68,13 +69,33 @@ def file_plans(
     return [each for each in plans if each.wanted]
 
 
-def check_slices(meta: CheckpointMeta, slices: Mapping[str, TensorSlice]) -> None:
-    """Raise MissingTensorError for a slice of a tensor that is not there, TypeError for what is no slice."""
+def check_slices(meta: CheckpointMeta, slices: Mapping[str, TensorPart], *, several: bool = False) -> None:
+    """Raise MissingTensorError for a slice of a tensor that is not there, TypeError for what is no slice.
+
+    A tuple of slices is none, unless the reader takes ``several`` (`Feature.MULTI_SLICES`). Raises what `bounds_in`
+    does.
+    """
     if not isinstance(slices, Mapping):
         raise TypeError(f"slices must be a mapping of tensor names to TensorSlice, not {type(slices).__name__}")
     for name, part in slices.items():
         if name not in meta:
             what, path = "a slice was asked of a tensor that is not there", meta.files[0].path
             raise MissingTensorError(what, path=path, tensor=name)
-        if not isinstance(part, TensorSlice):
-            raise TypeError(f"the slice of tensor {name!r} must be a TensorSlice, not {part!r}")
+        if not _is_part(part, several=several):
+            kind = "a TensorSlice or a tuple of them" if several else "a TensorSlice"
+            raise TypeError(f"the slice of tensor {name!r} must be {kind}, not {part!r}")
+        bounds_in(meta[name], part)
+
+
+def _is_part(part: object, *, several: bool) -> bool:
+    if isinstance(part, tuple):
+        return several and all(isinstance(each, TensorSlice) for each in part)
+    return isinstance(part, TensorSlice)
+
+
+def bounds_in(tensor: TensorMeta, part: TensorPart) -> Bounds:
+    """`part_bounds` of the tensor's logical shape, with errors that name it and its file."""
+    try:
+        return part_bounds(part, tensor.shape)
+    except (IndexError, ValueError) as error:
+        raise type(error)(f"{error}: tensor {tensor.name!r} in {tensor.file}") from None

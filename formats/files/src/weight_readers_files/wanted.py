@@ -8,7 +8,7 @@ from itertools import islice
 from operator import attrgetter, lt
 from typing import TYPE_CHECKING, NamedTuple, overload
 
-from weight_readers.tensors import Kind, TensorTable
+from weight_readers.tensors import Kind, TensorMeta, TensorTable
 from weight_readers_files.ranges import Range
 
 if TYPE_CHECKING:
@@ -30,6 +30,20 @@ class Wanted(NamedTuple):
     begin: int
     end: int
     nbytes: int
+
+    @classmethod
+    def part(
+        cls,
+        tensor: TensorMeta,
+        dtype: torch.dtype,
+        shape: tuple[int, ...],
+        ranges: Sequence[Range],
+        strides: tuple[int, ...],
+    ) -> Wanted:
+        """A part of ``tensor``, in ``ranges``; ``strides`` are those of the whole. Without ranges it is empty."""
+        begin, end = (ranges[0][0], sum(ranges[-1])) if ranges else (tensor.offset, tensor.offset)
+        nbytes = sum(length for _, length in ranges)
+        return cls(tensor.name, dtype, shape, strides if len(ranges) > 1 else None, ranges, begin, end, nbytes)
 
     @property
     def is_aligned(self) -> bool:

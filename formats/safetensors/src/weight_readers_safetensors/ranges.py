@@ -3,12 +3,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
-from weight_readers.reader import TensorSlice
-from weight_readers.tensors import TensorMeta
-from weight_readers_files import Range
+from weight_readers import TensorMeta, TensorPart
+from weight_readers.slices import part_words, stretches
+from weight_readers_files import Range, bounds_in
 from weight_readers_safetensors.dtypes import DTYPES, Dtype, dtype_of
 
 
@@ -26,52 +25,43 @@ def stored_shape(source_dtype: str, shape: Sequence[int]) -> tuple[int, ...]:
     return (*shape[:-1], shape[-1] // packing)
 
 
-def sliced_shape(meta: TensorMeta, part: TensorSlice | None) -> tuple[int, ...]:
+def sliced_shape(meta: TensorMeta, part: TensorPart | None) -> tuple[int, ...]:
     """The *logical* shape of ``part`` of the tensor; None is the whole of it.
 
-    `stored_shape` makes it the shape of the torch tensor. Raises IndexError for a dimension the tensor lacks.
+    `stored_shape` makes it the shape of the torch tensor. Raises what `wanted_ranges` does for dimensions.
     """
     if part is None:
         return meta.shape
-    dim, start, stop = _resolve(meta, part)
-    return (*meta.shape[:dim], stop - start, *meta.shape[dim + 1 :])
+    return tuple(stop - start for start, stop in bounds_in(meta, part))
 
 
-def wanted_ranges(meta: TensorMeta, part: TensorSlice | None = None) -> list[Range]:
+def wanted_ranges(meta: TensorMeta, part: TensorPart | None = None) -> list[Range]:
     """The byte ranges of the file that hold ``part`` of the tensor, in file order, adjacent ones joined.
 
-    Read one after the other into one buffer they are the contiguous bytes of ``tensor.narrow(dim, start, n)``.
+    Read one after the other into one buffer they are the contiguous bytes of the tensor, indexed so in torch.
     ``part`` counts logical elements; None is the whole tensor. An empty part has no ranges.
 
-    Raises IndexError for a dimension the tensor lacks, and ValueError where a part of a sub-byte dtype does not
-    begin and end at a whole byte.
+    Raises IndexError for a dimension the tensor lacks, and ValueError for two slices of one dimension and where a part
+    of a sub-byte dtype does not begin and end at a whole byte.
     """
     if part is None:
         return [(meta.offset, meta.nbytes)] if meta.nbytes else []
-    dim, start, stop = _resolve(meta, part)
-    inner = math.prod(meta.shape[dim + 1 :])
-    outer = math.prod(meta.shape[:dim])
-    if (stop - start) * inner * outer == 0:
+    length, begins = stretches(meta.shape, bounds_in(meta, part))
+    if not begins:
         return []
     dtype = dtype_of(meta.source_dtype, path=meta.file, tensor=meta.name)
-    step, first, length = (_bytes(count * inner, dtype, meta, part) for count in (meta.shape[dim], start, stop - start))
-    if length == step:
-        return [(meta.offset, meta.nbytes)]
-    return [(meta.offset + row * step + first, length) for row in range(outer)]
+    size, rest = divmod(dtype.bits, 8)
+    if not rest:
+        return [(meta.offset + begin * size, length * size) for begin in begins]
+    nbytes = _bytes(length, dtype, meta, part)
+    return [(meta.offset + _bytes(begin, dtype, meta, part), nbytes) for begin in begins]
 
 
-def _resolve(meta: TensorMeta, part: TensorSlice) -> tuple[int, int, int]:
-    try:
-        return part.resolve(meta.shape)
-    except IndexError as error:
-        raise IndexError(f"{error}: tensor {meta.name!r} in {meta.file}") from None
-
-
-def _bytes(elements: int, dtype: Dtype, meta: TensorMeta, part: TensorSlice) -> int:
+def _bytes(elements: int, dtype: Dtype, meta: TensorMeta, part: TensorPart) -> int:
     whole, rest = divmod(elements * dtype.bits, 8)
     if rest:
         raise ValueError(
-            f"slice {part.start}:{part.stop} of dimension {part.dim} cuts {dtype.name} inside a byte "
-            f"(whole bytes hold {dtype.unit} elements): tensor {meta.name!r} of shape {list(meta.shape)} in {meta.file}"
+            f"slice {part_words(part)} cuts {dtype.name} inside a byte (whole bytes hold {dtype.unit} elements): "
+            f"tensor {meta.name!r} of shape {list(meta.shape)} in {meta.file}"
         )
     return whole

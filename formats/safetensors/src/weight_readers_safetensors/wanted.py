@@ -3,13 +3,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from weight_readers import CheckpointError, CheckpointMeta, CheckpointProblems, TensorMeta, TensorSlice
+from weight_readers import CheckpointError, CheckpointMeta, CheckpointProblems, TensorMeta, TensorPart
 from weight_readers.reader import KeyFilter
+from weight_readers.slices import c_strides
 from weight_readers.tensors import TensorTable
 from weight_readers_files import FilePlan, State, Wanted, WholeTensors, by_offset, check_slices, file_plan
 from weight_readers_safetensors.dtypes import torch_dtype
@@ -23,14 +23,14 @@ def plan(
     meta: CheckpointMeta,
     states: Mapping[str, State],
     key_filter: KeyFilter | None,
-    slices: Mapping[str, TensorSlice],
+    slices: Mapping[str, TensorPart],
 ) -> list[FilePlan]:
     """One plan for each file of which anything is wanted, in the order of ``meta.files``.
 
     Raises MissingTensorError for a slice of a tensor that is not there, UnsupportedDtypeError for what torch
     cannot hold, and IndexError or ValueError for a slice that its tensor cannot be cut by.
     """
-    check_slices(meta, slices)
+    check_slices(meta, slices, several=True)
     chosen = (meta if key_filter is None else meta.where(key_filter)).by_file
     tables = [(file, chosen[file.path]) for file in meta.files if file.path in chosen]
     dtypes = _dtypes([table for _, table in tables])
@@ -38,7 +38,7 @@ def plan(
 
 
 def _wanted(
-    table: TensorTable, dtypes: Mapping[str, torch.dtype], slices: Mapping[str, TensorSlice]
+    table: TensorTable, dtypes: Mapping[str, torch.dtype], slices: Mapping[str, TensorPart]
 ) -> Sequence[Wanted]:
     whole = WholeTensors(table, dtypes)
     if slices.keys().isdisjoint(table.names):
@@ -49,18 +49,10 @@ def _wanted(
     ]
 
 
-def _part(meta: TensorMeta, dtype: torch.dtype, part: TensorSlice) -> Wanted:
-    begin = meta.offset
+def _part(meta: TensorMeta, dtype: torch.dtype, part: TensorPart) -> Wanted:
     ranges = wanted_ranges(meta, part)
     shape = stored_shape(meta.source_dtype, sliced_shape(meta, part))
-    strides = _strides(meta.stored_shape) if len(ranges) > 1 else None
-    end = sum(ranges[-1]) if ranges else begin
-    begin = ranges[0][0] if ranges else begin
-    return Wanted(meta.name, dtype, shape, strides, ranges, begin, end, sum(length for _, length in ranges))
-
-
-def _strides(shape: Sequence[int]) -> tuple[int, ...]:
-    return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
+    return Wanted.part(meta, dtype, shape, ranges, c_strides(meta.stored_shape))
 
 
 def _dtypes(tables: Collection[TensorTable]) -> dict[str, torch.dtype]:

@@ -20,7 +20,7 @@ from weight_readers import (
     ReadStats,
     Selection,
     TensorMeta,
-    TensorSlice,
+    TensorPart,
     TruncatedFileError,
     UnreadableFileError,
     WeightReader,
@@ -69,7 +69,7 @@ class CopiesReader:
         *,
         device: str = "cpu",
         key_filter: KeyFilter | None = None,
-        slices: Mapping[str, TensorSlice] | None = None,
+        slices: Mapping[str, TensorPart] | None = None,
         clone_tensors: bool = True,
         on_progress: Progress | None = None,
     ) -> Iterator[tuple[str, torch.Tensor]]:
@@ -210,7 +210,7 @@ class _Told:
             self._on_progress(replace(stats, bytes_read=max(stats.bytes_read, fetched)))
 
 
-def _nbytes(chosen: Sequence[TensorMeta], slices: Mapping[str, TensorSlice] | None) -> int:
+def _nbytes(chosen: Sequence[TensorMeta], slices: Mapping[str, TensorPart] | None) -> int:
     return sum(total(spans_of(tensor, (slices or {}).get(tensor.name))) for tensor in chosen)
 
 

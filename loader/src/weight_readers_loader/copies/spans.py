@@ -6,7 +6,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 
-from weight_readers import TensorMeta, TensorSlice
+from weight_readers import TensorMeta, TensorPart
+from weight_readers.slices import part_bounds, stretches
 
 Span = tuple[int, int]
 
@@ -74,7 +75,7 @@ def batches(spans: Iterable[Span], most: int) -> Iterator[list[Span]]:
         yield batch
 
 
-def spans_of(meta: TensorMeta, part: TensorSlice | None) -> Iterator[Span]:
+def spans_of(meta: TensorMeta, part: TensorPart | None) -> Iterator[Span]:
     """Where the bytes lie that a reader needs for the tensor, or for ``part`` of it: all of them and perhaps more.
 
     Elements lie in the order of the logical shape. Of a tensor that is to be computed from blocks, a part that is no
@@ -84,13 +85,11 @@ def spans_of(meta: TensorMeta, part: TensorSlice | None) -> Iterator[Span]:
     if part is None or not meta.nbytes:
         yield begin, end
         return
-    dim, start, stop = part.resolve(meta.shape)
-    outer, length = math.prod(meta.shape[:dim]), meta.shape[dim]
-    if outer > 1 and (meta.converted is not None or meta.nbytes % outer or outer > _MOST_SPANS):
+    length, begins = stretches(meta.shape, part_bounds(part, meta.shape))
+    if len(begins) > 1 and (meta.converted is not None or len(begins) > _MOST_SPANS):
         yield begin, end
         return
-    step, pad = meta.nbytes // outer, _BLOCK_BYTES if meta.converted is not None else 0
-    for row in range(outer):
-        base = begin + row * step
-        first, last = base + step * start // length - pad, base - (-step * stop // length) + pad
+    count, pad = math.prod(meta.shape), _BLOCK_BYTES if meta.converted is not None else 0
+    for each in begins:
+        first, last = begin + meta.nbytes * each // count - pad, begin - (-meta.nbytes * (each + length) // count) + pad
         yield max(first, begin), min(last, end)

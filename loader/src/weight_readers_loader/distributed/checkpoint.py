@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from weight_readers import TensorMeta, TensorSlice
+from weight_readers import TensorMeta, TensorPart
 from weight_readers_loader.arguments import device_of, flags, function, named_device
 from weight_readers_loader.checkpoint import Checkpoint
 from weight_readers_loader.config.arguments import configured
@@ -97,7 +97,7 @@ class DistributedCheckpoint:
         *,
         device: str | torch.device | None = None,
         key_filter: KeyFilter | None = None,
-        slices: Mapping[str, TensorSlice] | None = None,
+        slices: Mapping[str, TensorPart] | None = None,
         resolve_aliases: bool = False,
         show_progress: bool = False,
     ) -> dict[str, torch.Tensor]:

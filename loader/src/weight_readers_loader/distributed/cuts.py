@@ -8,31 +8,27 @@ from dataclasses import dataclass
 
 import torch
 
-from weight_readers import TensorMeta, TensorSlice
-from weight_readers_loader.distributed.placements import Bounds, is_cut_further, rest_of, slice_for
+from weight_readers import TensorMeta, TensorPart
+from weight_readers.slices import Bounds
+from weight_readers_loader.distributed.placements import part_for
 from weight_readers_loader.targets import Target
 
 
 @dataclass(frozen=True, kw_only=True)
 class Cuts:
-    """By checkpoint name. ``slices`` are read, of one dimension each; ``rest`` are those that are cut in others too."""
+    """By checkpoint name: where the parts lie, and as what they are asked of a reader."""
 
     bounds: Mapping[str, Bounds]
-    slices: Mapping[str, TensorSlice]
-    rest: frozenset[str]
+    slices: Mapping[str, TensorPart]
 
     @classmethod
     def of(cls, targets: Mapping[str, Target], tensors: Mapping[str, TensorMeta]) -> Cuts:
         """``targets`` and ``tensors`` by checkpoint name. Raises TargetMismatchError for a part that no slice is."""
         bounds = {name: target.part.bounds for name, target in targets.items() if target.part is not None}
-        slices = {name: slice_for(tensors[name], part) for name, part in bounds.items()}
-        return cls(
-            bounds=bounds,
-            slices={name: part for name, part in slices.items() if part is not None},
-            rest=frozenset(name for name, part in bounds.items() if is_cut_further(tensors[name], part)),
-        )
+        slices = {name: part_for(tensors[name], part) for name, part in bounds.items()}
+        return cls(bounds=bounds, slices={name: part for name, part in slices.items() if part is not None})
 
-    def apply(self, name: str, tensor: torch.Tensor, read: TensorSlice | None) -> torch.Tensor:
-        """The part that this rank holds, of the slice that was ``read``; None is the whole."""
+    def apply(self, name: str, tensor: torch.Tensor, *, whole: bool) -> torch.Tensor:
+        """The part that this rank holds: the tensor, or its part where it came ``whole``."""
         part = self.bounds.get(name)
-        return tensor if part is None else rest_of(tensor, part, read)
+        return tensor[tuple(slice(*each) for each in part)] if whole and part is not None else tensor

@@ -7,12 +7,12 @@ import json
 import time
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
 
-from weight_readers import ReadStats, TensorMeta, TensorSlice, UnsupportedDtypeError
+from weight_readers import ReadStats, TensorMeta, TensorPart, UnsupportedDtypeError
 from weight_readers.tensors import UNKNOWN
 from weight_readers_loader.adapters import Adapted
 from weight_readers_loader.arguments import device_of
@@ -30,7 +30,8 @@ from weight_readers_loader.placement import Placement
 from weight_readers_loader.placing import merged
 from weight_readers_loader.process import storage_bytes_read
 from weight_readers_loader.progress import progress_bar
-from weight_readers_loader.streams import Stream
+from weight_readers_loader.streams import Stream, Update, both
+from weight_readers_loader.wanted import Wanted
 
 
 @dataclass(kw_only=True)
@@ -50,7 +51,7 @@ class Load:
     stored: int | None = field(default_factory=storage_bytes_read)
 
     def tensors(
-        self, names: Sequence[str], device: str, slices: Mapping[str, TensorSlice] | None
+        self, names: Sequence[str], device: str, slices: Mapping[str, TensorPart] | None
     ) -> dict[str, torch.Tensor]:
         """What this rank is to have of the tensors ``names``. Raises ValueError for slices where all get everything."""
         self.operation.agree("wanted", names, "wants other tensors")
@@ -80,7 +81,8 @@ class Load:
             show_progress=self.show_progress,
             tell=self.operation.progress,
         )
-        self.stats, self.reader = ReadStats(bytes_read=report.bytes_read), report.reader
+        self.reader = report.reader
+        self.stats = ReadStats(bytes_read=report.bytes_read, decisions=report.decisions)
         self.converted = self.contents.adapted.only(placement.wanted).converted()
         self._count(report.tensors, report.bytes_wanted)
 
@@ -124,36 +126,35 @@ class Load:
     def _share(self, segments: Sequence[Segment], device: str) -> Stream:
         parts = {segment.name: segment.part for segment in segments if segment.part is not None}
         self._has_read(sum(segment.stored for segment in segments))
-        return self._reading({segment.name for segment in segments}, parts, device)
+        names = {segment.name for segment in segments}
+        return self._reading(self._own.contents.wanted(names.__contains__, parts), device)
 
-    def _rows(self, names: Sequence[str]) -> dict[str, TensorSlice]:
+    def _rows(self, names: Sequence[str]) -> dict[str, TensorPart]:
         parts = {name: rows(self.contents.tensors[name], self.team.own, self.team.size) for name in names}
         return {name: part for name, part in parts.items() if part is not None}
 
-    def _parts(self, names: Sequence[str], parts: Mapping[str, TensorSlice], device: str) -> Stream:
+    def _parts(self, names: Sequence[str], parts: Mapping[str, TensorPart], device: str) -> Stream:
         """This rank's part of each tensor, from the files."""
         wanted = self._own.contents.wanted(set(names).__contains__, parts)
-        stats = ReadStats(bytes_wanted=wanted.nbytes)
-        self._has_read(wanted.nbytes)
         with progress_bar("slices", wanted.nbytes, show=self.show_progress) as bar:
-            for name, tensor in self._reading(names, parts, device):
+            for name, tensor in self._reading(wanted, device, both(self._told, bar.update)):
                 self.operation.progress()
-                stats = ReadStats(bytes_wanted=wanted.nbytes, bytes_read=stats.bytes_read + tensor.nbytes)
-                bar.update(stats)
                 yield name, tensor
 
-    def _reading(self, names: Collection[str], parts: Mapping[str, TensorSlice], device: str) -> Stream:
+    def _told(self, stats: ReadStats) -> None:
+        self.stats = stats
+
+    def _reading(self, wanted: Wanted, device: str, tell: Update | None = None) -> Stream:
         """Read into memory of its own: a page fault in the middle of a collective would hold up every rank."""
-        wanted = self._own.contents.wanted(set(names).__contains__, parts)
-        stream, selection = self._own.stream(wanted, device, owned=True)
+        stream, selection = self._own.stream(wanted, device, owned=True, tell=tell)
         self.reader = selection.chosen
         return stream
 
     def _has_read(self, nbytes: int) -> None:
-        self.stats = ReadStats(bytes_read=self.stats.bytes_read + nbytes)
+        self.stats = replace(self.stats, bytes_read=self.stats.bytes_read + nbytes)
 
     def _count(self, tensors: int, nbytes: int) -> None:
-        self.stats = ReadStats(tensors=tensors, bytes_wanted=nbytes, bytes_read=self.stats.bytes_read)
+        self.stats = replace(self.stats, tensors=tensors, bytes_wanted=nbytes)
 
     def report(self, reference: str, **remarks: Any) -> DistributedReport:
         """This rank's report, once all have told what they read."""
@@ -171,6 +172,7 @@ class Load:
             read_by_rank=dict(zip(self.team.ranks, map(json.loads, told), strict=True)),
             storage_bytes=None if now is None or self.stored is None else now - self.stored,
             seconds=time.perf_counter() - self.begun,
+            decisions=self.stats.decisions,
             notices=self.checkpoint.notices if self.checkpoint is not None else (),
             **remarks,
         )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From DTensor placements on a mesh to the part of a tensor that a rank holds, and to the slice that reads it.
+"""From DTensor placements on a mesh to the part of a tensor that a rank holds, and to the slices that read it.
 
 Pure functions. The rule is that of ``torch.chunk``: each rank holds the size divided by the number of ranks, rounded
 up, and the last ones what is left, which may be nothing.
@@ -10,12 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
-from weight_readers import TargetMismatchError, TensorMeta, TensorSlice
-
-Bounds = tuple[tuple[int, int], ...]
-"""``(start, stop)`` of every dimension, in elements of the tensor as it is stored in memory."""
+from weight_readers import TargetMismatchError, TensorMeta, TensorPart, TensorSlice
+from weight_readers.slices import Bounds
+from weight_readers_loader.portions import plainest
 
 
 def share(size: int, rank: int, ranks: int) -> tuple[int, int]:
@@ -28,7 +25,7 @@ def share(size: int, rank: int, ranks: int) -> tuple[int, int]:
 def bounds_of(
     shape: Sequence[int], mesh: Sequence[int], coordinate: Sequence[int], placements: Sequence[Any]
 ) -> Bounds:
-    """The part that the rank at ``coordinate`` of a mesh of that size holds.
+    """The part that the rank at ``coordinate`` of a mesh of that size holds, in elements as they are in memory.
 
     Raises TargetMismatchError for a placement that does not say of every element where it is.
     """
@@ -79,21 +76,19 @@ def _unknown(placement: Any) -> TargetMismatchError:
     )
 
 
-def slice_for(meta: TensorMeta, bounds: Bounds) -> TensorSlice | None:
-    """The slice of one dimension, in logical elements, that holds the part and reads the least; None for all.
+def part_for(meta: TensorMeta, bounds: Bounds) -> TensorPart | None:
+    """The part as slices in logical elements, one for each dimension that is cut; None for all.
 
     Raises TargetMismatchError where the part begins or ends inside an element of the file (packed types).
     """
-    kept = [_fraction(stop - start, size) for (start, stop), size in zip(bounds, meta.stored_shape, strict=True)]
-    if not kept or min(kept) >= 1:
-        return None
-    dim = kept.index(min(kept))
-    start, stop = (_logical(meta, dim, end) for end in bounds[dim])
+    cut = [dim for dim, (each, size) in enumerate(zip(bounds, meta.stored_shape, strict=True)) if each != (0, size)]
+    slices = [_slice(meta, dim, bounds[dim]) for dim in cut]
+    return plainest(tuple(slices)) if slices else None
+
+
+def _slice(meta: TensorMeta, dim: int, ends: tuple[int, int]) -> TensorSlice:
+    start, stop = (_logical(meta, dim, end) for end in ends)
     return TensorSlice(dim=dim, start=start, stop=stop)
-
-
-def _fraction(part: int, size: int) -> float:
-    return part / size if size else 1.0
 
 
 def _logical(meta: TensorMeta, dim: int, end: int) -> int:
@@ -107,22 +102,9 @@ def _logical(meta: TensorMeta, dim: int, end: int) -> int:
     return whole
 
 
-def rest_of(tensor: torch.Tensor, bounds: Bounds, read: TensorSlice | None) -> torch.Tensor:
-    """What is left to cut of a tensor of which ``read`` was read: a view."""
-    for dim, (start, stop) in enumerate(bounds):
-        if read is None or dim != read.dim:
-            tensor = tensor.narrow(dim, start, stop - start)
-    return tensor
-
-
-def is_cut_further(meta: TensorMeta, bounds: Bounds) -> bool:
-    """Whether more than one dimension is cut, so that a slice alone does not give the part."""
-    return sum(stop - start != size for (start, stop), size in zip(bounds, meta.stored_shape, strict=True)) > 1
-
-
-def rows(meta: TensorMeta, rank: int, ranks: int) -> TensorSlice | None:
+def rows(meta: TensorMeta, rank: int, ranks: int) -> TensorPart | None:
     """One of ``ranks`` equal parts along the first dimension, as ``Shard(0)`` cuts; None for a tensor of none."""
     if not meta.stored_shape:
         return None
     first = share(meta.stored_shape[0], rank, ranks)
-    return slice_for(meta, (first, *((0, size) for size in meta.stored_shape[1:])))
+    return part_for(meta, (first, *((0, size) for size in meta.stored_shape[1:])))

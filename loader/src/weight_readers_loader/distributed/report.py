@@ -36,6 +36,7 @@ class DistributedReport:
     cast: Mapping[str, int] = field(default_factory=dict)
     aliases: Mapping[str, str] = field(default_factory=dict)
     left_on_meta: tuple[str, ...] = ()
+    decisions: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -61,5 +62,6 @@ class DistributedReport:
             ("missing", some(self.missing, 5) if self.missing else ""),
             ("unexpected", some(self.unexpected, 5) if self.unexpected else ""),
             ("on meta", some(self.left_on_meta, 5) if self.left_on_meta else ""),
+            *(("decided", decision) for decision in self.decisions),
             *(("notice", notice) for notice in self.notices),
         ]

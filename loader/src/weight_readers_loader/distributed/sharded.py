@@ -10,7 +10,8 @@ from typing import Any
 import torch
 
 from weight_readers import TargetMismatchError
-from weight_readers_loader.distributed.placements import Bounds, bounds_of
+from weight_readers.slices import Bounds
+from weight_readers_loader.distributed.placements import bounds_of
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

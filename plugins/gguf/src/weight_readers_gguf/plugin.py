@@ -29,7 +29,14 @@ INFO = ReaderInfo(
     schemes=frozenset({"file"}),
     devices=frozenset({"cpu"}),
     features=frozenset(
-        {Feature.KEY_FILTER, Feature.FILE_MAPPING, Feature.SLICES, Feature.PACKED, Feature.BOUNDED_MEMORY}
+        {
+            Feature.KEY_FILTER,
+            Feature.FILE_MAPPING,
+            Feature.SLICES,
+            Feature.MULTI_SLICES,
+            Feature.PACKED,
+            Feature.BOUNDED_MEMORY,
+        }
     ),
     lifetime=Lifetime.MAPPED,
     order=Order.FILE_OFFSET,

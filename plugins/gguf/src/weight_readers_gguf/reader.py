@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -16,10 +16,11 @@ from weight_readers import (
     ReaderInfo,
     Selection,
     TensorMeta,
-    TensorSlice,
+    TensorPart,
 )
 from weight_readers.reader import Files, KeyFilter, Progress
-from weight_readers_files import HeaderCache, Wanted, check_slices, chosen_by_file, file_plans
+from weight_readers.slices import c_strides, part_words
+from weight_readers_files import HeaderCache, Wanted, bounds_in, check_slices, chosen_by_file, file_plans
 from weight_readers_files.options import MappingOptions
 from weight_readers_files.passes import Pass
 from weight_readers_gguf.cuts import Cut, cut
@@ -79,25 +80,25 @@ class GGUFReader:
         *,
         device: str = "cpu",
         key_filter: KeyFilter | None = None,
-        slices: Mapping[str, TensorSlice] | None = None,
+        slices: Mapping[str, TensorPart] | None = None,
         clone_tensors: bool = True,
         on_progress: Progress | None = None,
     ) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield ``(name, tensor)`` by checkpoint name, file by file in natural order, by offset within each.
 
-        A slice counts logical elements. Of packed tensors it takes rows, or columns that begin and end at a block;
+        A slice counts logical elements. Of packed tensors it takes rows, and columns that begin and end at a block;
         other parts are a ValueError. Raises CheckpointError before the first tensor for whatever the headers show,
         and for wanted tensors of a type that cannot be read; FileChangedError when a file changes meanwhile.
         """
         known = self._headers.read(files)
         meta, slices = known.meta, slices or {}
-        check_slices(meta, slices)
+        check_slices(meta, slices, several=True)
         chosen = chosen_by_file(meta, key_filter)
         _readable((tensor for tensors in chosen.values() for tensor in tensors), meta)
         cuts = {t.name: _cut(t, meta, slices.get(t.name)) for tensors in chosen.values() for t in tensors}
         plans = file_plans(meta, known.states, chosen, lambda tensor: _wanted(tensor, cuts[tensor.name]))
         finish = {
-            name: partial(_numbers, meta=meta[name], tensor=meta.gguf[name], found=found, part=slices.get(name))
+            name: partial(_numbers, meta=meta[name], tensor=meta.gguf[name], found=found)
             for name, found in cuts.items()
             if meta[name].converted is not None
         }
@@ -112,52 +113,36 @@ def _readable(tensors: Iterable[TensorMeta], meta: GGUFMeta) -> None:
         CheckpointProblems.raise_any(problems, path=problems[0].path)
 
 
-def _cut(tensor: TensorMeta, meta: GGUFMeta, part: TensorSlice | None) -> Cut:
-    found = cut(meta.gguf[tensor.name], part)
-    if tensor.ggml_type is not None and not found.is_exact and part is not None:
-        block = TYPES[tensor.ggml_type].block
+def _cut(tensor: TensorMeta, meta: GGUFMeta, part: TensorPart | None) -> Cut:
+    bounds = bounds_in(tensor, part or ())
+    block = 1 if tensor.ggml_type is None else TYPES[tensor.ggml_type].block
+    if block > 1 and any(end % block for end in bounds[-1]):
         raise ValueError(
-            f"slice {part.start}:{part.stop} of dimension {part.dim} cuts {tensor.source_dtype} inside a block (whole "
-            f"blocks hold {block} elements): tensor {tensor.name!r} of shape {list(tensor.shape)} in {tensor.file}. "
+            f"slice {part_words(part or ())} cuts {tensor.source_dtype} inside a block (whole blocks hold {block} "
+            f"elements): tensor {tensor.name!r} of shape {list(tensor.shape)} in {tensor.file}. "
             f"Slice at multiples of {block}, or read numbers: dequantize='bfloat16'"
         )
-    return found
+    return cut(meta.gguf[tensor.name], bounds)
 
 
 def _wanted(meta: TensorMeta, found: Cut) -> Wanted:
     """Blocks as bytes, a stretch to a row; numbers in their dtype and shape."""
-    nbytes = sum(length for _, length in found.ranges)
-    begin = found.ranges[0][0] if found.ranges else meta.offset
-    end = sum(found.ranges[-1]) if found.ranges else begin
     if meta.ggml_type is None and meta.converted is None:
-        dtype = getattr(torch, meta.dtype)
-        strides = _strides(meta.shape) if len(found.ranges) > 1 else None
-        return Wanted(meta.name, dtype, found.shape, strides, found.ranges, begin, end, nbytes)
+        return Wanted.part(meta, getattr(torch, meta.dtype), found.shape, found.ranges, c_strides(meta.shape))
     if meta.ggml_type is not None:
         kind = TYPES[meta.ggml_type]
         shape = (found.shape[0], found.shape[1] // kind.block * kind.nbytes)
-    else:
-        shape = (max(found.rows, 1), nbytes // max(found.rows, 1))
-    strides = (found.pitch, 1) if len(found.ranges) > 1 else None
-    return Wanted(meta.name, torch.uint8, shape, strides, found.ranges, begin, end, nbytes)
+        return Wanted.part(meta, torch.uint8, shape, found.ranges, c_strides(meta.stored_shape))
+    rows = max(found.rows, 1)
+    shape = (rows, sum(length for _, length in found.ranges) // rows)
+    return Wanted.part(meta, torch.uint8, shape, found.ranges, c_strides(shape))
 
 
-def _strides(shape: Sequence[int]) -> tuple[int, ...]:
-    strides = [1]
-    for size in reversed(shape[1:]):
-        strides.append(strides[-1] * size)
-    return tuple(reversed(strides))
-
-
-def _numbers(
-    packed: torch.Tensor, *, meta: TensorMeta, tensor: GGUFTensor, found: Cut, part: TensorSlice | None
-) -> torch.Tensor:
+def _numbers(packed: torch.Tensor, *, meta: TensorMeta, tensor: GGUFTensor, found: Cut) -> torch.Tensor:
     dtype: torch.dtype = getattr(torch, meta.dtype)
     if packed.numel() == 0:
         return torch.empty(found.shape, dtype=dtype, device=packed.device)
     numbers = dequantized(packed, tensor.type, dtype=dtype)
-    if found.of is not None and part is not None:
-        dim, start, stop = part.resolve(found.of)
-        return numbers.reshape(found.of).narrow(dim, start, stop - start).contiguous()
-    stretches = numbers.reshape(max(found.rows, 1), found.width)
-    return stretches.narrow(1, found.skip, found.take).reshape(found.shape)
+    if found.is_within:
+        return numbers.reshape(tensor.shape)[tuple(slice(*each) for each in found.bounds)].contiguous()
+    return numbers.reshape(found.rows, found.width).narrow(1, found.skip, found.take).reshape(found.shape)

@@ -24,7 +24,9 @@ INFO = ReaderInfo(
     formats=frozenset({"safetensors"}),
     schemes=frozenset({"file"}),
     devices=frozenset({"cpu"}),
-    features=frozenset({Feature.KEY_FILTER, Feature.FILE_MAPPING, Feature.SLICES, Feature.BOUNDED_MEMORY}),
+    features=frozenset(
+        {Feature.KEY_FILTER, Feature.FILE_MAPPING, Feature.SLICES, Feature.MULTI_SLICES, Feature.BOUNDED_MEMORY}
+    ),
     lifetime=Lifetime.MAPPED,
     order=Order.FILE_OFFSET,
     alignment=Alignment.NATURAL,

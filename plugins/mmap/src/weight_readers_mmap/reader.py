@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 
 import torch
 
-from weight_readers import CheckpointMeta, ReaderInfo, Selection, TensorSlice
+from weight_readers import CheckpointMeta, ReaderInfo, Selection, TensorPart
 from weight_readers.reader import Files, KeyFilter, Progress
 from weight_readers_files.options import MappingOptions
 from weight_readers_files.passes import Pass
@@ -47,7 +47,7 @@ class MappedReader:
         *,
         device: str = "cpu",
         key_filter: KeyFilter | None = None,
-        slices: Mapping[str, TensorSlice] | None = None,
+        slices: Mapping[str, TensorPart] | None = None,
         clone_tensors: bool = True,
         on_progress: Progress | None = None,
     ) -> Iterator[tuple[str, torch.Tensor]]:

@@ -3,16 +3,26 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import NamedTuple
 
 import torch
 
-from weight_readers import CheckpointError, CheckpointProblems, TensorMeta, TensorSlice, UnsupportedDtypeError
+from weight_readers import CheckpointError, CheckpointProblems, TensorMeta, TensorPart, UnsupportedDtypeError
 from weight_readers.reader import KeyFilter
-from weight_readers_files import FilePlan, Range, State, Wanted, check_slices, chosen_by_file, coalesce, file_plans
+from weight_readers.slices import Bounds, stretches
+from weight_readers_files import (
+    FilePlan,
+    Range,
+    State,
+    Wanted,
+    bounds_in,
+    check_slices,
+    chosen_by_file,
+    coalesce,
+    file_plans,
+)
 from weight_readers_pt.meta import PtMeta
 from weight_readers_pt.records import Dense
 
@@ -30,23 +40,24 @@ class Plan(NamedTuple):
 
 
 def plan(
-    meta: PtMeta, states: Mapping[str, State], key_filter: KeyFilter | None, slices: Mapping[str, TensorSlice]
+    meta: PtMeta, states: Mapping[str, State], key_filter: KeyFilter | None, slices: Mapping[str, TensorPart]
 ) -> Plan:
     """One plan for each file of which anything is wanted.
 
     Raises MissingTensorError for a slice of a tensor that is not there, IndexError for a dimension it lacks, and
     UnsupportedDtypeError for what the installed torch cannot hold.
     """
-    check_slices(meta, slices)
+    check_slices(meta, slices, several=True)
     chosen = chosen_by_file(meta, key_filter)
     _require_dtypes([tensor for tensors in chosen.values() for tensor in tensors])
     strided: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {}
 
     def cut(tensor: TensorMeta) -> Wanted:
         dense = meta.dense[tensor.name]
-        part = _part(tensor, dense, slices.get(tensor.name))
+        bounds = bounds_in(tensor, slices.get(tensor.name, ()))
+        part = dense.part(bounds)
         begin = tensor.offset + (part.offset - dense.offset) * dense.itemsize
-        rows = _rows(dense, part, begin)
+        rows = _rows(dense, part, bounds, begin)
         if part.span and not part.is_contiguous and rows is None:
             strided[tensor.name] = partial(_strided, shape=part.shape, strides=part.strides)
         return _wanted(tensor.name, part, begin, rows)
@@ -56,21 +67,12 @@ def plan(
     return Plan(files, strided)
 
 
-def _part(tensor: TensorMeta, dense: Dense, part: TensorSlice | None) -> Dense:
-    try:
-        return dense.part(part)
-    except IndexError as error:
-        raise IndexError(f"{error}: tensor {tensor.name!r} in {tensor.file}") from None
-
-
-def _rows(whole: Dense, part: Dense, begin: int) -> list[Range] | None:
-    """The stretches that hold a part cut from an inner dimension of a tensor that lies in order; else None."""
+def _rows(whole: Dense, part: Dense, bounds: Bounds, begin: int) -> list[Range] | None:
+    """The stretches that hold a part of a tensor that lies in order, where they are several; else None."""
     if part.is_contiguous or not whole.is_contiguous:
         return None
-    dim = next(d for d, (size, had) in enumerate(zip(part.shape, whole.shape, strict=True)) if size != had)
-    length = math.prod(part.shape[dim:]) * part.itemsize
-    step = whole.shape[dim] * math.prod(whole.shape[dim + 1 :]) * whole.itemsize
-    return [(begin + row * step, length) for row in range(math.prod(part.shape[:dim]))]
+    length, begins = stretches(whole.shape, bounds)
+    return [(begin + (each - begins[0]) * whole.itemsize, length * whole.itemsize) for each in begins]
 
 
 def _wanted(name: str, part: Dense, begin: int, rows: list[Range] | None) -> Wanted:

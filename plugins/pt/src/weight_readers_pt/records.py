@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from weight_readers import TensorSlice
+from weight_readers.slices import Bounds
 
 MAX_DIMENSIONS = 64
 """As many as torch has."""
@@ -100,13 +100,11 @@ class Dense(NamedTuple):
         last = sum((size - 1) * stride for size, stride in zip(self.shape, self.strides, strict=True))
         return (last + 1) * self.itemsize
 
-    def part(self, part: TensorSlice | None) -> Dense:
-        """The part as a tensor of its own over the same storage. Raises IndexError for a dimension it lacks."""
-        if part is None:
-            return self
-        dim, start, stop = part.resolve(self.shape)
-        shape = (*self.shape[:dim], stop - start, *self.shape[dim + 1 :])
-        return self._replace(shape=shape, offset=self.offset + start * self.strides[dim])
+    def part(self, bounds: Bounds) -> Dense:
+        """The part as a tensor of its own over the same storage."""
+        shape = tuple(stop - start for start, stop in bounds)
+        skipped = sum(start * stride for (start, _), stride in zip(bounds, self.strides, strict=True))
+        return self._replace(shape=shape, offset=self.offset + skipped)
 
 
 def is_contiguous(shape: Sequence[int], strides: Sequence[int]) -> bool:

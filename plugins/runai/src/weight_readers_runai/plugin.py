@@ -23,7 +23,14 @@ from weight_readers import (
 
 NAME = "runai_streamer"
 FEATURES = frozenset(
-    {Feature.KEY_FILTER, Feature.SLICES, Feature.READ_INTO, Feature.CONCURRENT, Feature.BOUNDED_MEMORY}
+    {
+        Feature.KEY_FILTER,
+        Feature.SLICES,
+        Feature.MULTI_SLICES,
+        Feature.READ_INTO,
+        Feature.CONCURRENT,
+        Feature.BOUNDED_MEMORY,
+    }
 )
 STORE_FEATURES = frozenset({Feature.LISTS, Feature.FETCHES, Feature.DIGESTS})
 OPTIONS = frozenset({"memory_limit", "concurrency", "order", "timeout", "direct_io"})

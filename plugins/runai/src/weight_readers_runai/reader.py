@@ -18,7 +18,7 @@ from weight_readers import (
     Selection,
     StoredDigest,
     StoredFile,
-    TensorSlice,
+    TensorPart,
 )
 from weight_readers.reader import Files, KeyFilter, Progress
 from weight_readers_files import FilePlan, KnownHeaders, Range, natural_order
@@ -100,7 +100,7 @@ class StreamerReader:
         *,
         device: str = "cpu",
         key_filter: KeyFilter | None = None,
-        slices: Mapping[str, TensorSlice] | None = None,
+        slices: Mapping[str, TensorPart] | None = None,
         clone_tensors: bool = True,
         on_progress: Progress | None = None,
     ) -> Iterator[tuple[str, torch.Tensor]]:
@@ -121,7 +121,7 @@ class StreamerReader:
         files: Files,
         targets: Mapping[str, torch.Tensor],
         *,
-        slices: Mapping[str, TensorSlice] | None = None,
+        slices: Mapping[str, TensorPart] | None = None,
         on_progress: Progress | None = None,
     ) -> ReadStats:
         """Fill ``targets``, by checkpoint name, with whole tensors or the ``slices`` of them.

@@ -32,6 +32,7 @@ INFO = ReaderInfo(
         {
             Feature.KEY_FILTER,
             Feature.SLICES,
+            Feature.MULTI_SLICES,
             Feature.READ_INTO,
             Feature.CONCURRENT,
             Feature.BOUNDED_MEMORY,

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import torch
 
-from weight_readers import CheckpointError, CheckpointMeta, ReaderInfo, ReadStats, Selection, TensorSlice
+from weight_readers import CheckpointError, CheckpointMeta, ReaderInfo, ReadStats, Selection, TensorPart
 from weight_readers.reader import Files, KeyFilter, Progress
 from weight_readers_files import FilePlan, ranges_of
 from weight_readers_files.targets import checked_plans, tell_autograd
@@ -73,7 +73,7 @@ class ThreadedReader:
         *,
         device: str = "cpu",
         key_filter: KeyFilter | None = None,
-        slices: Mapping[str, TensorSlice] | None = None,
+        slices: Mapping[str, TensorPart] | None = None,
         clone_tensors: bool = True,
         on_progress: Progress | None = None,
     ) -> Iterator[tuple[str, torch.Tensor]]:
@@ -114,7 +114,7 @@ class ThreadedReader:
         files: Files,
         targets: Mapping[str, torch.Tensor],
         *,
-        slices: Mapping[str, TensorSlice] | None = None,
+        slices: Mapping[str, TensorPart] | None = None,
         on_progress: Progress | None = None,
     ) -> ReadStats:
         """Fill ``targets``, by checkpoint name, with whole tensors or the ``slices`` of them.

@@ -12,7 +12,7 @@ from torch.distributed.tensor._utils import _compute_local_shape_and_global_offs
 from torch.distributed.tensor.placement_types import _StridedShard
 
 from weight_readers import TargetMismatchError, TensorMeta, TensorSlice
-from weight_readers_loader.distributed.placements import bounds_of, rows, slice_for
+from weight_readers_loader.distributed.placements import bounds_of, part_for, rows
 
 CASES: list[tuple[tuple[int, ...], tuple[int, ...], tuple[Any, ...]]] = [
     ((8, 6), (4,), (Shard(0),)),
@@ -52,20 +52,29 @@ def meta(shape: tuple[int, ...], stored: tuple[int, ...], source: str = "F32") -
     return TensorMeta(name="w", shape=shape, stored_shape=stored, **fields)
 
 
-def test_the_slice_is_of_the_dimension_that_saves_most() -> None:
-    assert slice_for(meta((8, 8), (8, 8)), ((0, 4), (2, 4))) == TensorSlice(dim=1, start=2, stop=4)
-    assert slice_for(meta((8, 8), (8, 8)), ((0, 4), (0, 4))) == TensorSlice(dim=0, start=0, stop=4)
-    assert slice_for(meta((8, 8), (8, 8)), ((0, 8), (0, 8))) is None
+def test_there_is_a_slice_for_each_dimension_that_is_cut() -> None:
+    rows, columns = TensorSlice(dim=0, start=0, stop=4), TensorSlice(dim=1, start=2, stop=4)
+    assert part_for(meta((8, 8), (8, 8)), ((0, 4), (2, 4))) == (rows, columns)
+    assert part_for(meta((8, 8), (8, 8)), ((0, 4), (0, 8))) == rows
+    assert part_for(meta((8, 8), (8, 8)), ((0, 8), (2, 4))) == columns
+    assert part_for(meta((8, 8), (8, 8)), ((0, 8), (0, 8))) is None
+    assert part_for(meta((), ()), ()) is None
 
 
 def test_a_slice_of_packed_bytes_counts_elements() -> None:
     packed = meta((4, 64), (4, 36), "Q4_0")  # 32 elements to 18 bytes
-    assert slice_for(packed, ((0, 4), (18, 36))) == TensorSlice(dim=1, start=32, stop=64)
-    with pytest.raises(TargetMismatchError, match=r"'w' of Q4_0 in f cannot be cut at 10 of dimension 1"):
-        slice_for(packed, ((0, 4), (10, 20)))
+    assert part_for(packed, ((0, 4), (18, 36))) == TensorSlice(dim=1, start=32, stop=64)
+    assert part_for(packed, ((0, 1), (18, 36))) == (
+        TensorSlice(dim=0, start=0, stop=1),
+        TensorSlice(dim=1, start=32, stop=64),
+    )
+    for held in ((0, 4), (0, 1)):
+        with pytest.raises(TargetMismatchError, match=r"'w' of Q4_0 in f cannot be cut at 10 of dimension 1"):
+            part_for(packed, (held, (10, 20)))
 
 
 def test_rows_of_all_ranks_are_the_tensor_and_a_scalar_is_whole() -> None:
     parts = [rows(meta((5, 2), (5, 2)), rank, 4) for rank in range(4)]
-    assert [(part.start, part.stop) for part in parts if part is not None] == [(0, 2), (2, 4), (4, 5), (5, 5)]
+    ends = [(0, 2), (2, 4), (4, 5), (5, 5)]
+    assert [TensorSlice(dim=0, start=start, stop=stop) for start, stop in ends] == parts
     assert rows(meta((), ()), 1, 4) is None

@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Parts of tensors: what is asked for, what that is of a shape, and where its elements lie. Pure functions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from weight_readers import _schema
+from weight_readers._schema import Schema
+
+Bounds = tuple[tuple[int, int], ...]
+"""``(start, stop)`` of every dimension, with ``0 <= start <= stop <= size``."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TensorSlice(Schema):
+    """The part ``start:stop`` of one dimension, in elements of the logical shape.
+
+    Normalised as Python slices are: negative numbers count from the end, None is open, and what lies past the
+    end is cut off.
+    """
+
+    dim: int = field(metadata={"coerce": _schema.whole()})
+    start: int | None = field(default=None, metadata={"coerce": _schema.optional(_schema.whole())})
+    stop: int | None = field(default=None, metadata={"coerce": _schema.optional(_schema.whole())})
+
+    def __str__(self) -> str:
+        ends = ":".join("" if end is None else str(end) for end in (self.start, self.stop))
+        return f"{ends} of dimension {self.dim}"
+
+    def resolve(self, shape: Sequence[int]) -> tuple[int, int, int]:
+        """``(dim, start, stop)`` with ``0 <= start <= stop <= shape[dim]``. Raises IndexError for a bad ``dim``."""
+        if not -len(shape) <= self.dim < len(shape):
+            raise IndexError(f"dimension {self.dim} is out of range for shape {list(shape)}")
+        dim = self.dim % len(shape)
+        start, stop, _ = slice(self.start, self.stop).indices(shape[dim])
+        return dim, start, max(start, stop)
+
+
+TensorPart = TensorSlice | tuple[TensorSlice, ...]
+"""One slice, or what slices of several dimensions have in common, at most one of each."""
+
+
+def slices_of(part: TensorPart) -> tuple[TensorSlice, ...]:
+    """The slices of a part, of which a single one is one."""
+    return part if isinstance(part, tuple) else (part,)
+
+
+def part_words(part: TensorPart) -> str:
+    """The part as messages say it: ``2:4 of dimension 0 and :8 of dimension 1``."""
+    return " and ".join(map(str, slices_of(part))) or "all of it"
+
+
+def part_bounds(part: TensorPart, shape: Sequence[int]) -> Bounds:
+    """What the part is of a tensor of that logical shape.
+
+    Raises IndexError for a dimension that it lacks, and ValueError for two slices of one dimension.
+    """
+    bounds = [(0, size) for size in shape]
+    seen: set[int] = set()
+    for each in slices_of(part):
+        dim, start, stop = each.resolve(shape)
+        if dim in seen:
+            raise ValueError(f"two slices are of dimension {dim}: {part_words(part)}")
+        seen.add(dim)
+        bounds[dim] = (start, stop)
+    return tuple(bounds)
+
+
+def c_strides(shape: Sequence[int]) -> tuple[int, ...]:
+    """How many elements lie from one index of a dimension to the next, in C order."""
+    return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
+
+
+def stretches(shape: Sequence[int], bounds: Bounds) -> tuple[int, list[int]]:
+    """The stretches in which a part lies in memory or in a file: their common length, and where each begins.
+
+    Both count elements, of a tensor whose elements lie in C order. Stretches come in that order and are apart from each
+    other: one for all of a part of the first dimension, one for each row of a part of a matrix. An empty part has none.
+    """
+    if any(start == stop for start, stop in bounds):
+        return 0, []
+    strides = c_strides(shape)
+    cut = [dim for dim, (size, each) in enumerate(zip(shape, bounds, strict=True)) if each != (0, size)]
+    if not cut:
+        return math.prod(shape), [0]
+    inner = cut[-1]
+    first, last = bounds[inner]
+    begins = [0]
+    for (start, stop), stride in zip(bounds[:inner], strides, strict=False):
+        begins = [begin + row * stride for begin in begins for row in range(start, stop)]
+    return (last - first) * strides[inner], [begin + first * strides[inner] for begin in begins]
