@@ -101,8 +101,7 @@ class GGUFReader:
             for name, found in cuts.items()
             if meta[name].converted is not None
         }
-        where = torch.device(device)
-        return Pass(plans, self._options, device=where, on_progress=on_progress, finish=finish, read=finish).tensors()
+        return Pass(plans, self._options, device=device, on_progress=on_progress, finish=finish, read=finish).tensors()
 
 
 def _readable(tensors: Iterable[TensorMeta], meta: GGUFMeta) -> None:

@@ -22,6 +22,7 @@ from weight_readers import (
 )
 from weight_readers.reader import Files, KeyFilter, Progress
 from weight_readers_files import FilePlan, KnownHeaders, Range, natural_order
+from weight_readers_files.devices import placement
 from weight_readers_files.targets import checked_plans
 from weight_readers_runai import checksums
 from weight_readers_runai.fetching import fetch
@@ -114,7 +115,7 @@ class StreamerReader:
         states = {} if isinstance(known, KnownObjects) else known.states
         plans = plan(known.meta, states, key_filter, slices or {})
         self._options.limit(plans)
-        return self._iterate(self._source(known, plans), plans, torch.device(device), on_progress)
+        return self._iterate(self._source(known, plans), plans, placement(device), on_progress)
 
     def read_into(
         self,

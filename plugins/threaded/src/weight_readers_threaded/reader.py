@@ -12,6 +12,7 @@ import torch
 from weight_readers import CheckpointError, CheckpointMeta, ReaderInfo, ReadStats, Selection, TensorSlice
 from weight_readers.reader import Files, KeyFilter, Progress
 from weight_readers_files import FilePlan, ranges_of
+from weight_readers_files.devices import placement
 from weight_readers_files.targets import checked_plans, tell_autograd
 from weight_readers_safetensors import HeaderCache, plan
 from weight_readers_threaded import direct
@@ -82,7 +83,7 @@ class ThreadedReader:
         """
         known = self._headers.read(files)
         plans = plan(known.meta, known.states, key_filter, slices or {})
-        return self._iterate(plans, torch.device(device), on_progress)
+        return self._iterate(plans, placement(device), on_progress)
 
     def _iterate(
         self, plans: Sequence[FilePlan], device: torch.device, on_progress: Progress | None
