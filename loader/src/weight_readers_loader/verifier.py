@@ -47,9 +47,7 @@ class Verifier:
         self._running = 0
         self._held = 0
         self._changed = threading.Condition()
-        self._pool = Pool(
-            max(1, min(MAX_THREADS, available_cpus(), len(pieces))), thread_name_prefix="verify"
-        )
+        self._pool = Pool(max(1, min(MAX_THREADS, available_cpus(), len(pieces))), thread_name_prefix="verify")
 
     @property
     def files(self) -> int:

@@ -64,8 +64,8 @@ def test_work_under_way_when_the_main_thread_ends_is_gone_on_with() -> None:
 def test_without_a_thread_all_is_done_once_and_in_order() -> None:
     done: list[int] = []
     with Pool(3) as pool:
-        assert [None] * 4 == list(pool.map(done.append, range(4)))
-    assert [0, 1, 2, 3] == done
+        assert list(pool.map(done.append, range(4))) == [None] * 4
+    assert done == [0, 1, 2, 3]
 
 
 def test_what_a_pool_has_in_its_queue_is_done_once_where_a_further_thread_does_not_start(
@@ -77,9 +77,9 @@ def test_what_a_pool_has_in_its_queue_is_done_once_where_a_further_thread_does_n
         pool.submit(gate.wait)
         monkeypatch.setattr(threading.Thread, "start", lambda thread: (_ for _ in ()).throw(RuntimeError("no more")))
         result = pool.submit(done.append, 1)
-        assert [1] == done
+        assert done == [1]
         gate.set()
-    assert (None, [1]) == (result.result(), done)
+    assert (result.result(), done) == (None, [1])
 
 
 @pytest.mark.usefixtures("no_threads")

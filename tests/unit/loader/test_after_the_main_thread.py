@@ -55,4 +55,4 @@ def test_headers_are_fetched_from_the_hub(tmp_path: Path) -> None:
         done = run_child(_LATE + dedent(source), **variables(hub.endpoint, str(tmp_path / "cache")))
     names = [name for path in files for name in load_file(tmp_path / "files" / path)]
     assert done.stdout.startswith("0 "), done.stdout + done.stderr
-    assert [] == [name for name in names if name not in done.stdout]
+    assert [name for name in names if name not in done.stdout] == []
