@@ -35,6 +35,7 @@ WeightReadersError
     ├── TensorLayoutError
     ├── DuplicateTensorError
     ├── MissingTensorError (LookupError)
+    ├── SliceError (IndexError)
     ├── MissingShardError (FileNotFoundError)
     ├── BadIndexError
     ├── UnsafePathError
@@ -72,6 +73,7 @@ from weight_readers._checkpoint_errors import (
     MissingShardError,
     MissingTensorError,
     ShapeError,
+    SliceError,
     TensorLayoutError,
     TiedWeightsError,
     TrailingBytesError,
@@ -140,6 +142,7 @@ __all__ = [
     "ReaderFallbackWarning",
     "ReaderUnavailableError",
     "ShapeError",
+    "SliceError",
     "TargetMismatchError",
     "TensorLayoutError",
     "TiedWeightsError",

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from weight_readers.errors import SliceError
 from weight_readers.reader import TensorSlice
 from weight_readers.tensors import TensorMeta
 from weight_readers_files import Range
@@ -43,7 +44,7 @@ def wanted_ranges(meta: TensorMeta, part: TensorSlice | None = None) -> list[Ran
     Read one after the other into one buffer they are the contiguous bytes of ``tensor.narrow(dim, start, n)``.
     ``part`` counts logical elements; None is the whole tensor. An empty part has no ranges.
 
-    Raises IndexError for a dimension the tensor lacks, and ValueError where a part of a sub-byte dtype does not
+    Raises IndexError for a dimension the tensor lacks, and SliceError where a part of a sub-byte dtype does not
     begin and end at a whole byte.
     """
     if part is None:
@@ -70,8 +71,11 @@ def _resolve(meta: TensorMeta, part: TensorSlice) -> tuple[int, int, int]:
 def _bytes(elements: int, dtype: Dtype, meta: TensorMeta, part: TensorSlice) -> int:
     whole, rest = divmod(elements * dtype.bits, 8)
     if rest:
-        raise ValueError(
-            f"slice {part.start}:{part.stop} of dimension {part.dim} cuts {dtype.name} inside a byte "
-            f"(whole bytes hold {dtype.unit} elements): tensor {meta.name!r} of shape {list(meta.shape)} in {meta.file}"
+        raise SliceError(
+            f"slice {part.start}:{part.stop} of dimension {part.dim} cuts {dtype.name} inside a byte",
+            path=meta.file,
+            tensor=meta.name,
+            expected=f"whole bytes, which hold {dtype.unit} elements",
+            found=f"{elements} elements of shape {list(meta.shape)}",
         )
     return whole

@@ -15,6 +15,7 @@ from weight_readers import (
     Feature,
     ReaderInfo,
     Selection,
+    SliceError,
     TensorMeta,
     TensorSlice,
 )
@@ -86,7 +87,7 @@ class GGUFReader:
         """Yield ``(name, tensor)`` by checkpoint name, file by file in natural order, by offset within each.
 
         A slice counts logical elements. Of packed tensors it takes rows, or columns that begin and end at a block;
-        other parts are a ValueError. Raises CheckpointError before the first tensor for whatever the headers show,
+        other parts are a SliceError. Raises CheckpointError before the first tensor for whatever the headers show,
         and for wanted tensors of a type that cannot be read; FileChangedError when a file changes meanwhile.
         """
         known = self._headers.read(files)
@@ -114,11 +115,16 @@ def _readable(tensors: Iterable[TensorMeta], meta: GGUFMeta) -> None:
 def _cut(tensor: TensorMeta, meta: GGUFMeta, part: TensorSlice | None) -> Cut:
     found = cut(meta.gguf[tensor.name], part)
     if tensor.ggml_type is not None and not found.is_exact and part is not None:
+        dim, start, stop = part.resolve(tensor.shape)
         block = TYPES[tensor.ggml_type].block
-        raise ValueError(
-            f"slice {part.start}:{part.stop} of dimension {part.dim} cuts {tensor.source_dtype} inside a block (whole "
-            f"blocks hold {block} elements): tensor {tensor.name!r} of shape {list(tensor.shape)} in {tensor.file}. "
-            f"Slice at multiples of {block}, or read numbers: dequantize='bfloat16'"
+        raise SliceError(
+            f"slice {start}:{stop} of dimension {dim} cuts {tensor.source_dtype} inside a block (whole blocks hold "
+            f"{block} elements)",
+            path=tensor.file,
+            tensor=tensor.name,
+            expected=f"multiples of {block}: {start // block * block}:{-(-stop // block) * block} holds it",
+            found=f"{start}:{stop} of {tensor.shape[dim]}",
+            fix="Slice so, or read numbers: dequantize='bfloat16'",
         )
     return found
 
