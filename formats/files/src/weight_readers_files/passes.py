@@ -14,6 +14,7 @@ from weight_readers.reader import Progress
 from weight_readers_files import FilePlan, Wanted, tensors
 from weight_readers_files.devices import placement
 from weight_readers_files.options import MappingOptions
+from weight_readers_files.plans import bytes_wanted
 from weight_readers_files.prefetch import ReadAhead
 from weight_readers_files.segments import segments
 from weight_readers_files.source import Source
@@ -56,7 +57,7 @@ class Pass:
         self._finish = finish or {}
         self._read = read
         self._ahead: ReadAhead | None = None
-        self._bytes_wanted = sum(plan.nbytes for plan in plans)
+        self._bytes_wanted = bytes_wanted(plans)
         self._count = 0
         self._bytes_read = 0
         self._copied = 0

@@ -13,6 +13,7 @@ from weight_readers import CheckpointError, CheckpointMeta, ReaderInfo, ReadStat
 from weight_readers.reader import Files, KeyFilter, Progress
 from weight_readers_files import FilePlan, ranges_of
 from weight_readers_files.devices import placement
+from weight_readers_files.plans import bytes_wanted
 from weight_readers_files.targets import checked_plans, tell_autograd
 from weight_readers_safetensors import HeaderCache, plan
 from weight_readers_threaded import direct
@@ -90,7 +91,7 @@ class ThreadedReader:
     ) -> Iterator[tuple[str, torch.Tensor]]:
         loads = fresh_loads(plans, device, huge_pages=self._options.huge_pages)
         limit = _for_tensors(self._options.max_in_flight_bytes) if device.type == "cpu" else IN_FLIGHT_BYTES
-        stats = ReadStats(bytes_wanted=_bytes_wanted(plans))
+        stats = ReadStats(bytes_wanted=bytes_wanted(plans))
         opener = direct.Opener(self._options.direct_io, plans)
         with self._engine(plans, loads, opener, limit) as engine:
             index = 0
@@ -131,7 +132,7 @@ class ThreadedReader:
         # What was written is asked once the engine has ended: until then its threads write.
         try:
             with self._engine(plans, written, opener, IN_FLIGHT_BYTES) as engine, torch.inference_mode():
-                return _fill(engine, written, opener, _bytes_wanted(plans), on_progress)
+                return _fill(engine, written, opener, bytes_wanted(plans), on_progress)
         except CheckpointError as error:
             error.written = written.names
             raise
@@ -185,7 +186,3 @@ def _fill(
     if on_progress is not None:
         on_progress(final)
     return final
-
-
-def _bytes_wanted(plans: Sequence[FilePlan]) -> int:
-    return sum(plan.nbytes for plan in plans)
