@@ -14,7 +14,7 @@ def placement(device: str | torch.device) -> torch.device:
     found = torch.device(device)
     if found.type == "meta":
         raise ValueError(
-            f"device={str(device)!r} has no memory for values, and nothing was read: name a real device; "
+            f"device={str(device)!r} has no memory for values, and no tensor was read: name a real device; "
             "read_meta has the names, dtypes and shapes"
         )
     return found
