@@ -84,6 +84,13 @@ class TestStreamer(OverS3):
     def test_a_forked_child_reads_and_keeps_what_its_parent_read(self, tmp_path: Path, elsewhere: Elsewhere) -> None:
         super().test_a_forked_child_reads_and_keeps_what_its_parent_read(tmp_path, elsewhere)
 
+    @pytest.mark.xfail(
+        raises=AssertionError,
+        reason="the rule forks, as above; in a process of its own: tests/unit/runai/test_after_the_main_thread.py",
+    )
+    def test_a_thread_that_outlives_the_main_one_reads(self, tmp_path: Path, elsewhere: Elsewhere) -> None:
+        super().test_a_thread_that_outlives_the_main_one_reads(tmp_path, elsewhere)
+
 
 def test_connections_do_not_become_more_with_each_pass(tmp_path: Path) -> None:
     reader, shards = TestStreamer.make(), TestStreamer().shards(tmp_path, 2)

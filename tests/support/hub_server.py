@@ -8,14 +8,13 @@ import http.server
 import json
 import re
 import socket
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import pytest
+
+from support.loopback import Loopback
 
 _LFS_SUFFIXES = (".safetensors", ".gguf", ".bin", ".pt")
 
@@ -48,11 +47,12 @@ def digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-class HubServer:
+class HubServer(Loopback):
     """``cut`` ends that many answers with a file in their middle, and ``stalls`` leaves that many unfinished;
     ``ignores_ranges`` sends all whatever was asked."""
 
     def __init__(self) -> None:
+        super().__init__(_Handler)
         self.repos: dict[str, Repo] = {}
         self.asked: list[Asked] = []
         self.cut = 0
@@ -60,15 +60,6 @@ class HubServer:
         self.ignores_ranges = False
         self.status: int | None = None
         self.never = False
-        self._over = threading.Event()
-        handler = type("Handler", (_Handler,), {"hub": self})
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self._server.daemon_threads = True
-        self._server.block_on_close = False
-
-    @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def put(self, repo: str, files: dict[str, bytes], *, ref: str = "main", commit: str = commit_of(1)) -> str:
         """A commit with these files, to which ``ref`` then leads."""
@@ -86,25 +77,10 @@ class HubServer:
         paths = (each.path.split("/resolve/")[1] for each in self.asked if each.sent and "/resolve/" in each.path)
         return list(dict.fromkeys(path.partition("/")[2] for path in paths))
 
-    def wait(self) -> None:
-        self._over.wait(60)
-
-    @contextmanager
-    def running(self) -> Iterator[HubServer]:
-        thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        thread.start()
-        try:
-            yield self
-        finally:
-            self._over.set()
-            self._server.shutdown()
-            self._server.server_close()
-            thread.join()
-
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    hub: HubServer
+    served: HubServer
 
     def log_message(self, *args: Any) -> None:
         pass
@@ -113,12 +89,12 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self._file(with_body=False)
 
     def do_GET(self) -> None:
-        if self.hub.never:
+        if self.served.never:
             self._log(None, 0)
-            self.hub.wait()
+            self.served.wait(60)
             self.close_connection = True
-        elif self.hub.status is not None:
-            self._refuse(self.hub.status, "")
+        elif self.served.status is not None:
+            self._refuse(self.served.status, "")
         elif match := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/(.+))?", self._path()):
             self._info(match[1], match[2] or "main")
         else:
@@ -156,8 +132,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _send(self, data: bytes, commit: str, with_body: bool) -> None:
         match = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range", ""))
         span = (int(match[1]), int(match[2]) + 1 if match[2] else None) if match else None
-        body = data[slice(*span)] if span and not self.hub.ignores_ranges else data
-        partial = body is not data or (span is not None and not self.hub.ignores_ranges)
+        body = data[slice(*span)] if span and not self.served.ignores_ranges else data
+        partial = body is not data or (span is not None and not self.served.ignores_ranges)
         self.send_response(206 if partial else 200)
         if partial and span:
             self.send_header("Content-Range", f"bytes {span[0]}-{span[0] + len(body) - 1}/{len(data)}")
@@ -167,20 +143,20 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("X-Linked-Size", str(len(data)))
         self.send_header("Accept-Ranges", "bytes")
         self.send_header("Content-Length", str(len(body)))
-        cut = with_body and self.hub.cut > 0 and len(body) > 1
+        cut = with_body and self.served.cut > 0 and len(body) > 1
         if cut:
-            self.hub.cut -= 1
+            self.served.cut -= 1
             body = body[: len(body) // 2]
-        stalls = with_body and self.hub.stalls > 0 and len(body) > 1
+        stalls = with_body and self.served.stalls > 0 and len(body) > 1
         if stalls:
-            self.hub.stalls -= 1
+            self.served.stalls -= 1
             body = body[: len(body) // 2] if span is None else b""
         self._log(span, len(body) if with_body else 0)
         self.end_headers()
         if with_body:
             self._write(body)
         if stalls:
-            self.hub.wait()
+            self.served.wait(60)
             self.close_connection = True
         if cut:
             self.close_connection = True
@@ -194,7 +170,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.close_connection = True
 
     def _commit(self, name: str, revision: str) -> tuple[str, dict[str, bytes]] | None:
-        repo = self.hub.repos.get(name)
+        repo = self.served.repos.get(name)
         if repo is None:
             self._refuse(401, "RepoNotFound")
             return None
@@ -223,7 +199,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         return unquote(path) if decoded else path
 
     def _log(self, span: tuple[int, int | None] | None, sent: int) -> None:
-        self.hub.asked.append(Asked(self.command, self._path(), span, sent))
+        self.served.asked.append(Asked(self.command, self._path(), span, sent))
 
 
 def _sibling(path: str, data: bytes) -> dict[str, Any]:

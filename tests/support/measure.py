@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from weight_readers_testkit.counters import PAGE, cached_bytes, cached_pages, evict, nothing_left_open
+from weight_readers_testkit.counters import PAGE, cached_bytes, cached_pages, evict, mapped_bytes, nothing_left_open
 
 __all__ = [
     "PAGE",
@@ -79,10 +79,6 @@ def mappings(path: Path) -> list[tuple[int, str]]:
             begin, end = (int(part, 16) for part in span.split("-"))
             found.append((end - begin, permissions))
     return found
-
-
-def mapped_bytes(path: Path) -> int:
-    return sum(size for size, _ in mappings(path))
 
 
 def smaps(path: Path, field: str) -> int:

@@ -6,15 +6,14 @@ from __future__ import annotations
 import hashlib
 import http.server
 import re
-import sys
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from typing import Any, NamedTuple
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 import pytest
+
+from support.loopback import Loopback
 
 _VARIABLES = {
     "AWS_ACCESS_KEY_ID": "key",
@@ -64,14 +63,7 @@ class Asked(NamedTuple):
         return bool(self.signer)
 
 
-class _Server(http.server.ThreadingHTTPServer):
-    def handle_error(self, request: Any, client_address: Any) -> None:
-        """Clients that hang up are no fault of a test's."""
-        if not isinstance(sys.exc_info()[1], OSError):
-            super().handle_error(request, client_address)
-
-
-class ObjectServer:
+class ObjectServer(Loopback):
     """``objects`` maps ``bucket/key`` to bytes; ``fault`` names what goes wrong with ranged reads of objects.
 
     ``short`` (half the body, and Content-Range says so), ``short-unsaid`` (half the body, and Content-Range claims
@@ -85,6 +77,7 @@ class ObjectServer:
     """
 
     def __init__(self, objects: dict[str, bytes]) -> None:
+        super().__init__(_Handler)
         self.objects = objects
         self.fault: str | None = None
         self.strikes: Callable[[tuple[int, int]], bool] | None = None
@@ -96,36 +89,11 @@ class ObjectServer:
         self.checksums: dict[str, dict[str, str]] = {}
         self.before: Callable[[Asked], None] = lambda asked: None
         self._etags: dict[str, tuple[bytes, str]] = {}
-        self._over = threading.Event()
-        handler = type("Handler", (_Handler,), {"store": self})
-        self._server = _Server(("127.0.0.1", 0), handler)
-        self._server.daemon_threads = True
-        self._server.block_on_close = False
-
-    @property
-    def endpoint(self) -> str:
-        return f"http://127.0.0.1:{self._server.server_address[1]}"
-
-    @contextmanager
-    def running(self) -> Iterator[ObjectServer]:
-        thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-        thread.start()
-        try:
-            yield self
-        finally:
-            self._over.set()
-            self._server.shutdown()
-            self._server.server_close()
-            thread.join()
 
     def die(self) -> None:
         """As a process that is killed: no connection is taken any more, and those that are there end."""
         self.is_dead = True
-        self._server.shutdown()
-        self._server.server_close()
-
-    def wait(self, seconds: float) -> None:
-        self._over.wait(seconds)
+        self.stop()
 
     def etag(self, key: str) -> str:
         data = self.objects[key]
@@ -147,45 +115,45 @@ class ObjectServer:
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    store: ObjectServer
+    served: ObjectServer
 
     def log_message(self, *args: Any) -> None:
         pass
 
     def parse_request(self) -> bool:
-        self.close_connection = self.store.is_dead
-        return not self.store.is_dead and super().parse_request()
+        self.close_connection = self.served.is_dead
+        return not self.served.is_dead and super().parse_request()
 
     def do_HEAD(self) -> None:
         key = self._key()
         if self._is_elsewhere(key):
             return
-        if self.store.deaf:
+        if self.served.deaf:
             self._be_silent(key, None)
             return
         if self._is_bucket(key.strip("/")):
             self._answer(200, b"", key, None)
             return
-        if key not in self.store.objects:
+        if key not in self.served.objects:
             self._answer(404, b"", key, None)
             return
-        if self.store.fault == "denied" and self.store.strikes is None:
+        if self.served.fault == "denied" and self.served.strikes is None:
             self._answer(403, b"", key, None)
             return
         self._log(key, None, 0)
         self.send_response(200)
-        self.send_header("Content-Length", str(len(self.store.objects[key])))
-        self.send_header("ETag", self.store.etag(key))
+        self.send_header("Content-Length", str(len(self.served.objects[key])))
+        self.send_header("ETag", self.served.etag(key))
         if self.headers.get("x-amz-checksum-mode") == "ENABLED":
-            for name, value in self.store.checksums.get(key, {}).items():
+            for name, value in self.served.checksums.get(key, {}).items():
                 self.send_header(name, value)
         self.end_headers()
 
     def _is_bucket(self, name: str) -> bool:
-        return any(key.startswith(f"{name}/") for key in self.store.objects)
+        return any(key.startswith(f"{name}/") for key in self.served.objects)
 
     def _is_elsewhere(self, key: str) -> bool:
-        region = self.store.region
+        region = self.served.region
         if region is None or f"/{region}/s3/" in self.headers.get("Authorization", ""):
             return False
         self._fail(301, "PermanentRedirect", key)
@@ -193,7 +161,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _be_silent(self, key: str, span: tuple[int, int] | None) -> None:
         self._log(key, span, 0)
-        self.store.wait(120)
+        self.served.wait(120)
         self.close_connection = True
 
     def do_GET(self) -> None:
@@ -201,27 +169,27 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         query = parse_qs(parts.query)
         if self._is_elsewhere(self._key()):
             return
-        if self.store.deaf:
+        if self.served.deaf:
             self._be_silent(self._key(), None)
             return
         if "list-type" in query:
             self._list(unquote(parts.path).strip("/"), query.get("prefix", [""])[0])
             return
         key = self._key()
-        if key not in self.store.objects:
+        if key not in self.served.objects:
             self._fail(404, "NoSuchKey" if self._is_bucket(key.partition("/")[0]) else "NoSuchBucket", key)
             return
         wanted = self.headers.get("If-Match")
-        if wanted is not None and wanted != self.store.etag(key) and self.store.fault != "other-etag":
+        if wanted is not None and wanted != self.served.etag(key) and self.served.fault != "other-etag":
             self._fail(412, "PreconditionFailed", key)
             return
-        data = self.store.objects[key]
+        data = self.served.objects[key]
         match = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
         begin, end = (int(match[1]), min(int(match[2]) + 1, len(data))) if match else (0, len(data))
         if begin >= len(data):
             self._fail(416, "InvalidRange", key)
             return
-        self._body(key, data, begin, end, self.store.befalls((begin, end)))
+        self._body(key, data, begin, end, self.served.befalls((begin, end)))
 
     def _body(self, key: str, data: bytes, begin: int, end: int, fault: str | None) -> None:
         body, status, last, total = data[begin:end], 206, end - 1, len(data)
@@ -229,7 +197,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._be_silent(key, (begin, end))
             return
         if fault == "killed":
-            self.store.die()
+            self.served.die()
             self.close_connection = True
             return
         if fault in _FAILURES:
@@ -247,7 +215,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self.send_header("Content-Type", "text/html")
         if status == 206:
             self.send_header("Content-Range", f"bytes {begin}-{last}/{total}")
-        self.send_header("ETag", '"other"' if fault == "other-etag" else self.store.etag(key))
+        self.send_header("ETag", '"other"' if fault == "other-etag" else self.served.etag(key))
         self._log(key, (begin, end), len(body))
         self.end_headers()
         self._write(body, fault)
@@ -261,7 +229,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 for index in range(len(body)):
                     self.wfile.write(body[index : index + 1])
                     self.wfile.flush()
-                    self.store.wait(1)
+                    self.served.wait(1)
             else:
                 self.wfile.write(body)
         except OSError:
@@ -272,7 +240,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._fail(404, "NoSuchBucket", bucket)
             return
         contents, folders = "", set()
-        for name, data in sorted(self.store.objects.items()):
+        for name, data in sorted(self.served.objects.items()):
             key = name.removeprefix(f"{bucket}/")
             if not name.startswith(f"{bucket}/") or not key.startswith(prefix):
                 continue
@@ -291,8 +259,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _answer(self, status: int, body: bytes, key: str, span: tuple[int, int] | None) -> None:
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
-        if self.store.region is not None:
-            self.send_header("x-amz-bucket-region", self.store.region)
+        if self.served.region is not None:
+            self.send_header("x-amz-bucket-region", self.served.region)
         self._log(key, span, len(body))
         self.end_headers()
         if self.command != "HEAD":
@@ -305,5 +273,5 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _log(self, key: str, span: tuple[int, int] | None, sent: int) -> None:
         signer = self.headers.get("Authorization", "").partition("Credential=")[2].partition("/")[0]
         asked = Asked(self.command, key, span, sent, signer)
-        self.store.asked.append(asked)
-        self.store.before(asked)
+        self.served.asked.append(asked)
+        self.served.before(asked)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from weight_readers._catalogue import KNOWN_READERS
+
 if sys.version_info >= (3, 11):
     import tomllib
 else:
@@ -129,6 +131,15 @@ def test_versions_move_in_lockstep_and_extras_pin_siblings_exactly() -> None:
     extras = project("core")["optional-dependencies"]
     pins = {pin for pinned in extras.values() for pin in pinned}  # type: ignore[attr-defined]
     assert pins <= {f"{name}=={version}" for name, version in versions.items()}
+
+
+def test_core_knows_which_distribution_has_each_reader_of_ours() -> None:
+    registered = {
+        name: project(d)["name"]
+        for d in ALLOWED
+        for name in project(d).get("entry-points", {}).get("weight_readers", {})  # type: ignore[attr-defined]
+    }
+    assert registered == {name: known.distribution for name, known in KNOWN_READERS.items()}
 
 
 def test_every_module_begins_with_its_licence() -> None:

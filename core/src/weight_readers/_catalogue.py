@@ -27,6 +27,10 @@ class KnownReader:
     stores: Mapping[str, str] = field(default_factory=dict)
 
     @property
+    def distribution(self) -> str:
+        return f"{DISTRIBUTION}-{self.extra}"
+
+    @property
     def schemes(self) -> frozenset[str]:
         return frozenset({"file", *self.stores})
 
@@ -54,6 +58,12 @@ _REQUIREMENT = re.compile(r"""\s*(?P<name>[A-Za-z0-9._-]+).*;.*extra\s*==\s*['"]
 def normalized(distribution: str) -> str:
     """PEP 503: the spelling under which two names mean one distribution."""
     return re.sub(r"[-_.]+", "-", distribution).lower()
+
+
+def is_ours(reader: str, distribution: str | None) -> bool:
+    """Whether this project publishes the reader: by its name, and by its distribution where it is of one."""
+    known = KNOWN_READERS.get(reader)
+    return known is not None and (distribution is None or normalized(distribution) == known.distribution)
 
 
 def extras_of(requires: Iterable[str]) -> dict[str, tuple[str, ...]]:

@@ -128,6 +128,10 @@ class MissingTensorError(CheckpointError, LookupError):
     """A tensor that was asked for, or that the index promises, is not in the files."""
 
 
+class SliceError(CheckpointError, IndexError):
+    """A part of a tensor that cannot be had by itself: it begins or ends inside what the file stores as a whole."""
+
+
 class MissingShardError(CheckpointError, FileNotFoundError):
     """A shard that the index or the numbering promises is not there."""
 

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Collection, Mapping
 
-from weight_readers import _catalogue, _plugins
+from weight_readers import _catalogue, _plugin_loading
 from weight_readers._entry_points import Scan, Source
 from weight_readers._plugins import Broken, Plugin
 from weight_readers._settings import DISABLE, Settings, closest
@@ -110,8 +110,8 @@ class Inventory:
             return None
         under_way.add(source.name)
         try:
-            plugin = _plugins.load(source)
-        except _plugins.StillImporting:
+            plugin = _plugin_loading.load(source)
+        except _plugin_loading.StillImporting:
             return None
         finally:
             under_way.discard(source.name)

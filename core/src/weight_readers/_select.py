@@ -9,9 +9,10 @@ from typing import Any
 
 from weight_readers import _catalogue
 from weight_readers._arguments import check_arguments
+from weight_readers._blame import blamed, failure
 from weight_readers._inventory import Inventory
 from weight_readers._needs import host_need
-from weight_readers._plugins import Broken, Plugin, blamed, failure
+from weight_readers._plugins import Broken, Plugin
 from weight_readers._settings import close_match, warn_of_unknown
 from weight_readers._warnings import warn_caller
 from weight_readers.capabilities import Feature, Request

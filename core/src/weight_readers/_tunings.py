@@ -63,12 +63,6 @@ TUNINGS: tuple[Tuning, ...] = (
         value=lambda environment: min(THREADS, environment.cpus or 1),
         reason=lambda environment: f"{environment.cpus} CPUs for this process, and {THREADS} threads at most",
     ),
-    Tuning(
-        option="direct_io",
-        applies=lambda environment: is_cached(environment),
-        value=lambda environment: "off",
-        reason=lambda environment: f"{environment.page_cache_residency:.0%} are cached",
-    ),
 )
 """The rules; of two for one option the first that applies counts."""
 

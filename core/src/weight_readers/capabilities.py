@@ -97,7 +97,6 @@ class Writes(str, Enum):
 TUNABLE = {
     "num_threads": "threads that read, a whole number of at least 1",
     "prefetch": "threads that read ahead of the consumer of a mapping, a whole number of at least 0",
-    "direct_io": "past the page cache: 'off', 'on' or 'auto'",
 }
 """Options that policy sets for the case at hand, and what they have to mean in a reader that lets it."""
 

@@ -6,10 +6,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from weight_readers import _schema
-from weight_readers._catalogue import KNOWN_READERS
+from weight_readers._catalogue import is_ours
 from weight_readers._needs import host_need, must_copy, to_device
 from weight_readers._preferences import applying
 from weight_readers._schema import Schema
@@ -93,6 +94,7 @@ def precedence(
     *,
     requested: str | None = None,
     environment_prefers: Sequence[str] = (),
+    distribution: str | None = None,
 ) -> Precedence:
     """Where ``name`` stands. A name without info (absent, broken, disabled) has nothing that is preferred."""
     return Precedence(
@@ -104,7 +106,7 @@ def precedence(
         auto=tuple(info is None or not p.likes(info, request) for p in applying(request, environment)),
         for_more_places=info is None or bool(_places(info) - (request.schemes or _HERE)),
         fallback=info is None or info.fallback,
-        of_others=name not in KNOWN_READERS,
+        of_others=not is_ours(name, distribution),
         name=name,
     )
 
@@ -117,8 +119,9 @@ def rank(
     *,
     requested: str | None = None,
     environment_prefers: Sequence[str] = (),
+    distributions: Mapping[str, str | None] = MappingProxyType({}),
 ) -> list[Precedence]:
-    """Where each name of ``verdicts`` stands, best first."""
+    """Where each name of ``verdicts`` stands, best first; ``distributions`` are those that the readers come from."""
     place = partial(
         precedence,
         request=request,
@@ -126,7 +129,10 @@ def rank(
         requested=requested,
         environment_prefers=environment_prefers,
     )
-    return sorted(place(name, verdict, infos.get(name)) for name, verdict in verdicts.items())
+    return sorted(
+        place(name, verdict, infos.get(name), distribution=distributions.get(name))
+        for name, verdict in verdicts.items()
+    )
 
 
 def why_before(first: Precedence, second: Precedence, request: Request, environment: Environment) -> str:

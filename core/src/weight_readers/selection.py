@@ -130,6 +130,7 @@ def choose(
         environment,
         requested=requested,
         environment_prefers=environment_prefers,
+        distributions={s.name: s.distribution for s in standings},
     )
     fitting = [place for place in order if not place.rejected]
     asked = by_name.get(requested or "")

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from weight_readers import TargetMismatchError, TensorMeta
+from weight_readers_loader.adapters.made import is_packed
 from weight_readers_loader.targets import Target
 from weight_readers_loader.wording import NUMBERS, some
 
@@ -50,7 +51,7 @@ def audit(
     taken = set(sources.values())
     unexpected = tuple(name for name in tensors if name not in taken)
     shapes, dtypes = _differences(tensors, targets, sources)
-    packed = tuple(difference for difference in dtypes if _is_packed(tensors[sources[difference[0]]]))
+    packed = tuple(difference for difference in dtypes if is_packed(tensors[sources[difference[0]]]))
     said = _Differences(
         missing=missing if strict else (),
         unexpected=unexpected if strict else (),
@@ -115,11 +116,6 @@ def _other_blocks(meta: TensorMeta, target: torch.Tensor) -> str | None:
 def _held(meta: TensorMeta) -> str:
     packed = f"{list(meta.shape)} packed as {meta.source_dtype}, "
     return f"{packed if meta.ggml_type is not None else ''}{list(meta.stored_shape)}"
-
-
-def _is_packed(meta: TensorMeta) -> bool:
-    """Whether an element of the yielded tensor is not a number but a block of them."""
-    return meta.ggml_type is not None or meta.shape != meta.stored_shape
 
 
 _PACKED = (

@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from weight_readers import CheckpointError, CheckpointMeta, FileMeta, TensorMeta, UnreadableFileError
+from weight_readers.threads import Pool
 from weight_readers_loader.headers import ReadsHeaders
 from weight_readers_loader.resolve import Layout
 from weight_readers_loader.resolve.formats import file_format
@@ -96,7 +96,7 @@ class RemoteHeaders:
 
     def _fill(self, files: Iterable[_StandIn], reach: int) -> None:
         short = [file for file in files if not file.ends]
-        with ThreadPoolExecutor(max_workers=_AT_ONCE) as pool:
+        with Pool(max_workers=_AT_ONCE) as pool:
             list(pool.map(lambda file: self._extend(file, min(reach, file.size, _MOST_BYTES)), short))
 
     def _extend(self, file: _StandIn, reach: int) -> None:

@@ -6,12 +6,12 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
 import torch
 
 from weight_readers import CheckpointError, CheckpointProblems, DigestMismatchError, ReadStats, TensorMeta
+from weight_readers.threads import Pool
 from weight_readers_loader.digests import Digest, Hash, mismatch
 from weight_readers_loader.environment import available_cpus
 from weight_readers_loader.hashing import FileHash, Piece, ReadAt
@@ -47,9 +47,7 @@ class Verifier:
         self._running = 0
         self._held = 0
         self._changed = threading.Condition()
-        self._pool = ThreadPoolExecutor(
-            max(1, min(MAX_THREADS, available_cpus(), len(pieces))), thread_name_prefix="verify"
-        )
+        self._pool = Pool(max(1, min(MAX_THREADS, available_cpus(), len(pieces))), thread_name_prefix="verify")
 
     @property
     def files(self) -> int:

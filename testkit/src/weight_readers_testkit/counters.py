@@ -91,7 +91,7 @@ def _read_bytes() -> int:
     return int(text.partition("rchar:")[2].split()[0])
 
 
-def mapped_bytes(path: str) -> int:
+def mapped_bytes(path: str | os.PathLike[str]) -> int:
     """Bytes of the file that are mapped into this process."""
     needs_linux()
     name, total = os.path.realpath(path), 0

@@ -7,11 +7,12 @@ import multiprocessing
 import os
 import resource
 import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from multiprocessing.connection import Connection
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, NoReturn, TypeVar
 
 import weight_readers
 from weight_readers import WeightReader
@@ -121,6 +122,21 @@ def fork_and_read(case: Case) -> tuple[int, bool]:
     return status, contents([*kept, *weights]) == right
 
 
+def read_after_the_main_thread(case: Case) -> int:
+    """The exit status of a child whose main thread ends before another reads: 0 where that one reads all."""
+    right = contents(case.make().iter_weights(case.files))
+
+    def late() -> None:
+        threading.main_thread().join()
+        _leave(lambda: contents(case.make().iter_weights(case.files)) == right)
+
+    child = os.fork()
+    if child == 0:
+        threading.Thread(target=late).start()
+        raise SystemExit  # nobody catches it: this thread ends as that of any program
+    return _status_of(child)
+
+
 def write_in_child(case: Case) -> int:
     """The exit status of a child that writes into a tensor read before: negative where a signal ended it."""
     _, values = next(iter(case.make().iter_weights(case.files)))
@@ -148,12 +164,16 @@ def peak_of_own_memory(case: Case) -> int:
 def _forked(action: Callable[[], bool]) -> int:
     child = os.fork()
     if child == 0:
-        try:
-            os._exit(0 if action() else 1)
-        except BaseException:
-            traceback.print_exc()
-            os._exit(2)
+        _leave(action)
     return _status_of(child)
+
+
+def _leave(action: Callable[[], bool]) -> NoReturn:
+    try:
+        os._exit(0 if action() else 1)
+    except BaseException:
+        traceback.print_exc()
+        os._exit(2)
 
 
 def _status_of(child: int) -> int:

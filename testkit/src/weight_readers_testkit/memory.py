@@ -93,7 +93,7 @@ class MemoryTests(Subject):
     def test_tensors_arrive_on_each_device(self, tmp_path: Path) -> None:
         reader = self.make()
         shards = self.shards(tmp_path, 1)
-        devices = {"cpu", "meta"} | (reader.info.devices & set(_present()))
+        devices = {"cpu"} | (reader.info.devices & set(_present()))
         for device in sorted(devices):
             got = {name: (t.device.type, tuple(t.shape)) for name, t in reader.iter_weights(shards, device=device)}
             assert {"s1.t0": (device, (3, 5)), "s1.t1": (device, (3, 5))} == got
@@ -101,6 +101,10 @@ class MemoryTests(Subject):
     def test_a_device_that_does_not_exist_is_refused(self, tmp_path: Path) -> None:
         with pytest.raises(RuntimeError, match="warp"):
             next(iter(self.make().iter_weights(self.shards(tmp_path, 1), device="warp")))
+
+    def test_the_meta_device_is_refused_as_no_value_could_arrive(self, tmp_path: Path) -> None:
+        with pytest.raises(ValueError, match="meta"):
+            next(iter(self.make().iter_weights(self.shards(tmp_path, 1), device="meta")))
 
     def test_a_drained_reader_leaves_nothing_open_although_tensors_are_kept(self, tmp_path: Path) -> None:
         shards, kept = self.shards(tmp_path, 4), []

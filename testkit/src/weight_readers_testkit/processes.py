@@ -51,6 +51,14 @@ class ProcessTests(Subject):
             pytest.skip("a spawned process does not read")
         assert elsewhere.run(there.fork_and_read, case) == (0, True)
 
+    def test_a_thread_that_outlives_the_main_one_reads(self, tmp_path: Path, elsewhere: there.Elsewhere) -> None:
+        case = self._case(tmp_path)
+        try:
+            elsewhere.run(there.read, case)
+        except RuntimeError:
+            pytest.skip("a spawned process does not read")
+        assert elsewhere.run(there.read_after_the_main_thread, case) == 0
+
     def test_the_state_of_the_process_is_left_alone(self, tmp_path: Path) -> None:
         shards = self.shards(tmp_path, 2)
         before = _state()

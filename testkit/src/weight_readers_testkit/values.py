@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from weight_readers import CheckpointMeta, Feature, Order
+from weight_readers import CheckpointMeta, Feature, Order, SliceError, TensorSlice
 from weight_readers_testkit.subject import EVERYDAY, MIB, Subject
 from weight_readers_testkit.tensors import Stored, contents, expected, noise, same, stored
 
@@ -66,6 +66,17 @@ class ValueTests(Subject):
         same(expected(tensors), contents(reader.iter_weights([path])))
         meta = reader.read_meta([path]).values()
         assert [(kind, True) for kind in self.packed] == [(m.source_dtype, m.ggml_type is not None) for m in meta]
+
+    def test_a_slice_that_cuts_a_block_is_refused_with_the_tensor(self, tmp_path: Path) -> None:
+        self.need(Feature.PACKED)
+        reader = self.need(Feature.SLICES)
+        for kind, (elements, nbytes) in self.packed.items():
+            path = self.file(tmp_path, {f"{kind}.weight": _blocks(kind, elements, nbytes)}, f"of-{kind}")
+            for start, stop in ((0, elements + 1), (1, elements)):
+                part = TensorSlice(dim=1, start=start, stop=stop)
+                with pytest.raises(SliceError) as caught:
+                    next(iter(reader.iter_weights([path], slices={f"{kind}.weight": part})))
+                assert (path, f"{kind}.weight") == (caught.value.path, caught.value.tensor)
 
     def test_the_order_is_the_declared_one(self, tmp_path: Path) -> None:
         reader = self.make()

@@ -74,15 +74,23 @@ class _ReadsAllFirst(Changed):
 
 
 @breaks("tensors_arrive_on_each_device")
-class _NoMeta(MappedReader):
-    def iter_weights(self, files: Any, *, device: str = "cpu", **arguments: Any) -> Pairs:
-        return super().iter_weights(files, device=device.replace("meta", "cpu"), **arguments)
+class _NeverArrives(Changed):
+    def pairs(self, sound: Pairs, files: Any, **arguments: Any) -> Pairs:
+        for name, values in sound:
+            yield name, values.to("meta") if "device" in arguments else values
 
 
 @breaks("a_device_that_does_not_exist_is_refused")
 class _AnyDevice(MappedReader):
     def iter_weights(self, files: Any, *, device: str = "cpu", **arguments: Any) -> Pairs:
         return super().iter_weights(files, device=device.replace("warp", "cpu"), **arguments)
+
+
+@breaks("the_meta_device_is_refused_as_no_value_could_arrive")
+class _Pretends(Changed):
+    def iter_weights(self, files: Any, *, device: str = "cpu", **arguments: Any) -> Pairs:
+        sound = super().iter_weights(files, device=device.replace("meta", "cpu"), **arguments)
+        return ((name, values.to(device)) for name, values in sound)
 
 
 @breaks("a_drained_reader_leaves_nothing_open_although_tensors_are_kept")

@@ -6,6 +6,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from contract.broken.bases import Changed, Pairs
@@ -55,6 +56,14 @@ class _KnowsItsProcess(Changed):
     def pairs(self, sound: Pairs, files: Any, **arguments: Any) -> Pairs:
         if self.process != os.getpid():
             raise RuntimeError("made in another process")
+        yield from sound
+
+
+@breaks("a_thread_that_outlives_the_main_one_reads")
+class _PoolOfPython(Changed):
+    def pairs(self, sound: Pairs, files: Any, **arguments: Any) -> Pairs:
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(len, files).result()
         yield from sound
 
 

@@ -40,6 +40,7 @@ COSTLY = {
     "test_what_a_write_does_is_declared",
     "test_a_spawned_process_reads",
     "test_a_forked_child_reads_and_keeps_what_its_parent_read",
+    "test_a_thread_that_outlives_the_main_one_reads",
 }
 """They take longer than all others together: only for the readers that break a rule of the same theme."""
 

@@ -12,7 +12,7 @@ import torch
 from contract.broken.bases import Changed, Pairs, Sound
 from contract.broken.registry import MIB, breaks
 
-from weight_readers import CheckpointError, CheckpointMeta
+from weight_readers import CheckpointError, CheckpointMeta, SliceError
 from weight_readers_gguf.reader import GGUFReader
 from weight_readers_mmap.reader import MappedReader
 
@@ -72,6 +72,15 @@ class _TurnsBlocks(GGUFReader):
     def iter_weights(self, files: Any, **arguments: Any) -> Pairs:
         for name, values in super().iter_weights(files, **arguments):
             yield name, values.flip(0) if name.endswith(".weight") and values.dtype is torch.uint8 else values
+
+
+@breaks("a_slice_that_cuts_a_block_is_refused_with_the_tensor", "packed")
+class _RoundsToBlocks(GGUFReader):
+    def iter_weights(self, files: Any, **arguments: Any) -> Pairs:
+        try:
+            return super().iter_weights(files, **arguments)
+        except SliceError:
+            return super().iter_weights(files, **{**arguments, "slices": None})
 
 
 @breaks("the_order_is_the_declared_one")

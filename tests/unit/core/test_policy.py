@@ -320,6 +320,14 @@ def test_a_reader_of_others_is_no_default_by_its_name(ours: str) -> None:
     assert why_before(first, second, Request(), HERE) == "a reader of this project before equals of others"
 
 
+def test_a_reader_of_others_is_no_default_by_a_name_of_ours() -> None:
+    readers = {name: info(name) for name in ("threaded", "safetensors")}
+    given = {"threaded": "Weight_Readers.threaded", "safetensors": "acme-safetensors"}
+    first, second = rank(dict.fromkeys(readers, Accepted()), readers, Request(), HERE, distributions=given)
+    assert (first.name, second.name) == ("threaded", "safetensors")
+    assert why_before(first, second, Request(), HERE) == "a reader of this project before equals of others"
+
+
 def test_what_a_reader_declares_counts_more_than_whose_it_is() -> None:
     readers = {"safetensors": info("safetensors", fallback=True), "aaa": info("aaa")}
     first, second = rank(dict.fromkeys(readers, Accepted()), readers, Request(), HERE)

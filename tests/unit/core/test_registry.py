@@ -168,6 +168,13 @@ def test_the_order_of_the_path_does_not_change_the_verdict(site: Site, tmp_path:
     assert said[0] == said[1]
 
 
+def test_a_stranger_with_the_name_of_ours_ranks_as_a_stranger(site: Site) -> None:
+    site.plugin("safetensors", distribution="acme-safetensors")
+    site.plugin("threaded", distribution="weight-readers-threaded")
+    selection = installed(site).explain()
+    assert (selection.chosen, selection.reason) == ("threaded", "a reader of this project before equals of others")
+
+
 def test_a_stranger_with_the_name_of_ours_is_the_one_to_uninstall(site: Site) -> None:
     site.distribution("weight-readers-mmap", {"safetensors": "ours"})
     site.distribution("a-stranger", {"safetensors": "theirs"})

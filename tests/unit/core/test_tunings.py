@@ -38,9 +38,9 @@ def settings(environment: Environment, request: Request | None = None, reader: R
         (Environment(filesystem="fuse.sshfs", local_ranks=4), {"num_threads": 2, "prefetch": 2}),
         (Environment(filesystem="lustre", local_ranks=16), {"num_threads": 1, "prefetch": 1}),
         (Environment(filesystem="nfs", page_cache_residency=0.89), {"num_threads": 8, "prefetch": 8}),
-        (Environment(filesystem="nfs", page_cache_residency=1.0, cpus=2), {"num_threads": 2, "direct_io": "off"}),
+        (Environment(filesystem="nfs", page_cache_residency=1.0, cpus=2), {"num_threads": 2}),
         (Environment(page_cache_residency=0.0), {}),
-        (Environment(page_cache_residency=0.9), {"direct_io": "off"}),
+        (Environment(page_cache_residency=0.9), {}),
         (Environment(host_memory_free=1, rss_anon=1, rss_file=1, devices={"cuda"}), {}),
     ],
 )

@@ -16,7 +16,7 @@ from support.measure import output_of
 from unit.gguf.gguf_bytes import write_gguf
 
 import weight_readers
-from weight_readers import FileChangedError, ReadStats, TensorSlice, UnknownDtypeError, WeightReader
+from weight_readers import FileChangedError, ReadStats, SliceError, TensorSlice, UnknownDtypeError, WeightReader
 from weight_readers_gguf.types import BY_NAME
 
 F32, F16, BF16, I64 = 0, 1, 30, 27
@@ -141,8 +141,11 @@ def test_an_empty_slice_of_packed_rows_is_no_rows(tmp_path: Path, q4k: Any) -> N
 
 def test_a_slice_within_a_block_of_packed_weights_is_refused_with_the_block(tmp_path: Path, q4k: Any) -> None:
     path = write_gguf(tmp_path / "m.gguf", {"a.weight": q4k})
-    with pytest.raises(ValueError, match=r"inside a block .*hold 256 elements.*'a\.weight'.*multiples of 256"):
+    with pytest.raises(
+        SliceError, match=r"inside a block .*hold 256 elements.*'a\.weight'.*multiples of 256"
+    ) as caught:
         reader().iter_weights([path], slices={"a.weight": TensorSlice(dim=1, start=0, stop=100)})
+    assert "0:256 holds it, found 0:100 of 512" in str(caught.value)
 
 
 @pytest.mark.parametrize(("dim", "start", "stop"), [(1, 3, 300), (1, 250, 260), (0, 1, 3), (1, 255, 257), (1, 5, 5)])

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from weight_readers_threaded.cpus import DEFAULT_THREADS, available_cpus, cgroup_quota, default_threads
+from weight_readers_files.cpus import available_cpus
+from weight_readers_threaded.cpus import DEFAULT_THREADS, cgroup_quota, default_threads
 
 
 @pytest.mark.parametrize(

@@ -48,7 +48,7 @@ class NpzReader:
         known = self._headers.read(files)
         plans = file_plans(known.meta, known.states, chosen_by_file(known.meta, key_filter), _whole)
         options = MappingOptions(reader=INFO.name, copy=True)
-        return Pass(plans, options, device=torch.device(device), on_progress=on_progress).tensors()
+        return Pass(plans, options, device=device, on_progress=on_progress).tensors()
 
 
 def _whole(tensor: TensorMeta) -> Wanted:

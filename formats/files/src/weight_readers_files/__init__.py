@@ -2,7 +2,7 @@
 """Checkpoint files of any format: their order and state, the parts wanted of them, and mappings of those.
 
 `mapping`, `source`, `segments`, `prefetch`, `residency`, `memory`, `targets`, `tensors` and `passes` map, read and
-write; they are imported by their names, the last four with torch.
+write; they are imported by their names, the last four with torch, as `devices` is.
 """
 
 from weight_readers_files.known import HeaderCache, KnownHeaders

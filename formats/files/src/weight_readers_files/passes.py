@@ -12,7 +12,9 @@ import torch
 from weight_readers import ReadStats
 from weight_readers.reader import Progress
 from weight_readers_files import FilePlan, Wanted, tensors
+from weight_readers_files.devices import placement
 from weight_readers_files.options import MappingOptions
+from weight_readers_files.plans import bytes_wanted
 from weight_readers_files.prefetch import ReadAhead
 from weight_readers_files.segments import segments
 from weight_readers_files.source import Source
@@ -35,6 +37,7 @@ class Pass:
 
     ``finish`` is what is done to some of them on their device, by name. Those in ``read`` are read, not mapped: what
     computes with a mapping dies of a file that is cut meanwhile, and would make numbers of bytes that nobody checked.
+    Raises ValueError for the meta device.
     """
 
     def __init__(
@@ -42,19 +45,19 @@ class Pass:
         plans: Sequence[FilePlan],
         options: MappingOptions,
         *,
-        device: torch.device,
+        device: str | torch.device,
         on_progress: Progress | None,
         finish: Mapping[str, Finish] | None = None,
         read: Container[str] = (),
     ) -> None:
         self._plans = plans
         self._options = options
-        self._device = device
+        self._device = placement(device)
         self._on_progress = on_progress
         self._finish = finish or {}
         self._read = read
         self._ahead: ReadAhead | None = None
-        self._bytes_wanted = sum(plan.nbytes for plan in plans)
+        self._bytes_wanted = bytes_wanted(plans)
         self._count = 0
         self._bytes_read = 0
         self._copied = 0

@@ -35,6 +35,10 @@ class FilePlan(NamedTuple):
         return pages_of(self.wanted)
 
 
+def bytes_wanted(plans: Iterable[FilePlan]) -> int:
+    return sum(plan.nbytes for plan in plans)
+
+
 def pages_of(wanted: Iterable[Wanted]) -> list[Range]:
     return coalesce((part for each in wanted for part in each.ranges), gap=_PAGE_BYTES - 1)
 

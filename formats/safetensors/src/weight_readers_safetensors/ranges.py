@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from weight_readers import TensorMeta, TensorPart
+from weight_readers import SliceError, TensorMeta, TensorPart
 from weight_readers.slices import part_words, stretches
 from weight_readers_files import Range, bounds_in
 from weight_readers_safetensors.dtypes import DTYPES, Dtype, dtype_of
@@ -41,8 +41,8 @@ def wanted_ranges(meta: TensorMeta, part: TensorPart | None = None) -> list[Rang
     Read one after the other into one buffer they are the contiguous bytes of the tensor, indexed so in torch.
     ``part`` counts logical elements; None is the whole tensor. An empty part has no ranges.
 
-    Raises IndexError for a dimension the tensor lacks, and ValueError for two slices of one dimension and where a part
-    of a sub-byte dtype does not begin and end at a whole byte.
+    Raises IndexError for a dimension the tensor lacks, ValueError for two slices of one dimension, and SliceError where
+    a part of a sub-byte dtype does not begin and end at a whole byte.
     """
     if part is None:
         return [(meta.offset, meta.nbytes)] if meta.nbytes else []
@@ -60,8 +60,11 @@ def wanted_ranges(meta: TensorMeta, part: TensorPart | None = None) -> list[Rang
 def _bytes(elements: int, dtype: Dtype, meta: TensorMeta, part: TensorPart) -> int:
     whole, rest = divmod(elements * dtype.bits, 8)
     if rest:
-        raise ValueError(
-            f"slice {part_words(part)} cuts {dtype.name} inside a byte (whole bytes hold {dtype.unit} elements): "
-            f"tensor {meta.name!r} of shape {list(meta.shape)} in {meta.file}"
+        raise SliceError(
+            f"slice {part_words(part)} cuts {dtype.name} inside a byte",
+            path=meta.file,
+            tensor=meta.name,
+            expected=f"whole bytes, which hold {dtype.unit} elements",
+            found=f"{elements} elements of shape {list(meta.shape)}",
         )
     return whole

@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 from weight_readers.errors import CheckpointError
 from weight_readers.reader import CheckpointMeta, Files
 from weight_readers.tensors import TensorMeta, TensorTable
+from weight_readers.threads import Pool
 from weight_readers_files import natural_order, open_regular
 from weight_readers_files.sets import common_folder, shared
 from weight_readers_safetensors.header import Header, Opener, raise_problems, scan_header
@@ -28,7 +28,7 @@ def read_headers(files: Files, open_file: Opener = open_regular) -> CheckpointMe
     path and ValueError for no files.
     """
     paths = natural_order(files)
-    with ThreadPoolExecutor(min(MAX_THREADS, len(paths)), thread_name_prefix="safetensors-header") as pool:
+    with Pool(min(MAX_THREADS, len(paths)), thread_name_prefix="safetensors-header") as pool:
         scanned = list(pool.map(partial(scan_header, open_file=open_file), paths))
     tables = [(header.path, header.tensors) for header, _ in scanned]
     tensors = TensorTable.joined(table for _, table in tables)

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from weight_readers.errors import CheckpointError, CheckpointProblems, DuplicateTensorError
 from weight_readers.reader import Files
+from weight_readers.threads import Pool
 from weight_readers_files import natural_order
 from weight_readers_files.sets import common_folder
 from weight_readers_gguf.header import GGUFHeader, Metadata, held_header
@@ -66,7 +66,7 @@ def read_checkpoint(files: Files) -> GGUFCheckpoint:
 def _scan_all(paths: Sequence[str]) -> list[tuple[GGUFHeader, tuple[CheckpointError, ...]]]:
     if len(paths) == 1:
         return [held_header(paths[0])]
-    with ThreadPoolExecutor(min(MAX_THREADS, len(paths)), thread_name_prefix="gguf-header") as pool:
+    with Pool(min(MAX_THREADS, len(paths)), thread_name_prefix="gguf-header") as pool:
         return list(pool.map(held_header, paths))
 
 

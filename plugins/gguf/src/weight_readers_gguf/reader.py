@@ -15,6 +15,7 @@ from weight_readers import (
     Feature,
     ReaderInfo,
     Selection,
+    SliceError,
     TensorMeta,
     TensorPart,
 )
@@ -87,7 +88,7 @@ class GGUFReader:
         """Yield ``(name, tensor)`` by checkpoint name, file by file in natural order, by offset within each.
 
         A slice counts logical elements. Of packed tensors it takes rows, and columns that begin and end at a block;
-        other parts are a ValueError. Raises CheckpointError before the first tensor for whatever the headers show,
+        other parts are a SliceError. Raises CheckpointError before the first tensor for whatever the headers show,
         and for wanted tensors of a type that cannot be read; FileChangedError when a file changes meanwhile.
         """
         known = self._headers.read(files)
@@ -102,8 +103,7 @@ class GGUFReader:
             for name, found in cuts.items()
             if meta[name].converted is not None
         }
-        where = torch.device(device)
-        return Pass(plans, self._options, device=where, on_progress=on_progress, finish=finish, read=finish).tensors()
+        return Pass(plans, self._options, device=device, on_progress=on_progress, finish=finish, read=finish).tensors()
 
 
 def _readable(tensors: Iterable[TensorMeta], meta: GGUFMeta) -> None:
@@ -117,10 +117,15 @@ def _cut(tensor: TensorMeta, meta: GGUFMeta, part: TensorPart | None) -> Cut:
     bounds = bounds_in(tensor, part or ())
     block = 1 if tensor.ggml_type is None else TYPES[tensor.ggml_type].block
     if block > 1 and any(end % block for end in bounds[-1]):
-        raise ValueError(
+        start, stop = bounds[-1]
+        raise SliceError(
             f"slice {part_words(part or ())} cuts {tensor.source_dtype} inside a block (whole blocks hold {block} "
-            f"elements): tensor {tensor.name!r} of shape {list(tensor.shape)} in {tensor.file}. "
-            f"Slice at multiples of {block}, or read numbers: dequantize='bfloat16'"
+            "elements)",
+            path=tensor.file,
+            tensor=tensor.name,
+            expected=f"multiples of {block}: {start // block * block}:{-(-stop // block) * block} holds it",
+            found=f"{start}:{stop} of {tensor.shape[-1]}",
+            fix="Slice so, or read numbers: dequantize='bfloat16'",
         )
     return cut(meta.gguf[tensor.name], bounds)
 

@@ -59,4 +59,4 @@ class MappedReader:
         """
         known = self._headers.read(files)
         plans = plan(known.meta, known.states, key_filter, slices or {})
-        return Pass(plans, self._options, device=torch.device(device), on_progress=on_progress).tensors()
+        return Pass(plans, self._options, device=device, on_progress=on_progress).tensors()

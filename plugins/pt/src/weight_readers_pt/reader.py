@@ -64,5 +64,4 @@ class PtReader:
         """
         known = self._headers.read(files)
         found = plan(known.meta, known.states, key_filter, slices or {})
-        where = torch.device(device)
-        return Pass(found.files, self._options, device=where, on_progress=on_progress, finish=found.strided).tensors()
+        return Pass(found.files, self._options, device=device, on_progress=on_progress, finish=found.strided).tensors()

@@ -13,12 +13,13 @@ import importlib.util
 import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from itertools import islice
 from typing import Any, Protocol
 
 from weight_readers import StoredDigest
+from weight_readers.threads import Pool
 from weight_readers_runai.store import BLOCK_BYTES, Store
 from weight_readers_runai.uris import Uri
 
@@ -119,7 +120,7 @@ def digest(store: Store, uri: Uri, algorithm: str, on_bytes: Callable[[int], Non
 
 def _in_order(reads: Iterator[Callable[[], bytes]]) -> Iterator[bytes]:
     """The results of ``reads`` in their order, with a few under way at a time."""
-    with ThreadPoolExecutor(_AHEAD, thread_name_prefix="object-digest") as pool:
+    with Pool(_AHEAD, thread_name_prefix="object-digest") as pool:
         under_way: list[Future[bytes]] = [pool.submit(read) for read in islice(reads, _AHEAD)]
         try:
             while under_way:

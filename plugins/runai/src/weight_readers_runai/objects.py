@@ -6,12 +6,12 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 from weight_readers import CheckpointError, CheckpointMeta
 from weight_readers.reader import Files
+from weight_readers.threads import Pool
 from weight_readers_files import FilePlan, natural_order
 from weight_readers_runai import leaving, native, refusals
 from weight_readers_runai.deadline import within
@@ -61,7 +61,7 @@ class ObjectHeaders:
 
     def _looks(self, paths: Sequence[str]) -> dict[str, ObjectState | CheckpointError]:
         """The state of each object, or what is wrong with it: that is for the reading of the headers to say."""
-        with ThreadPoolExecutor(min(_MAX_THREADS, len(paths)), thread_name_prefix="object-state") as pool:
+        with Pool(min(_MAX_THREADS, len(paths)), thread_name_prefix="object-state") as pool:
             return dict(zip(paths, pool.map(self._look, paths), strict=True))
 
     def _look(self, path: str) -> ObjectState | CheckpointError:

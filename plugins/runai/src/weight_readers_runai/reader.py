@@ -22,6 +22,8 @@ from weight_readers import (
 )
 from weight_readers.reader import Files, KeyFilter, Progress
 from weight_readers_files import FilePlan, KnownHeaders, Range, natural_order
+from weight_readers_files.devices import placement
+from weight_readers_files.plans import bytes_wanted
 from weight_readers_files.targets import checked_plans
 from weight_readers_runai import checksums
 from weight_readers_runai.fetching import fetch
@@ -114,7 +116,7 @@ class StreamerReader:
         states = {} if isinstance(known, KnownObjects) else known.states
         plans = plan(known.meta, states, key_filter, slices or {})
         self._options.limit(plans)
-        return self._iterate(self._source(known, plans), plans, torch.device(device), on_progress)
+        return self._iterate(self._source(known, plans), plans, placement(device), on_progress)
 
     def read_into(
         self,
@@ -142,7 +144,7 @@ class StreamerReader:
         source = self._source(known, plans, into_targets=True)
         if source.congruent:
             plain = reached_directly(plans, plain)
-        filled = Filled(_bytes_wanted(plans), on_progress, source.decisions)
+        filled = Filled(bytes_wanted(plans), on_progress, source.decisions)
         limit = self._options.memory_limit or source.window
         read_into(source, plans, targets, plain, filled, limit=limit, timeout=self._options.timeout)
         return filled.stats
@@ -236,7 +238,7 @@ class StreamerReader:
         if not loads:
             return
         left = Counter(load.plan.path for load in loads)
-        stats = ReadStats(bytes_wanted=_bytes_wanted(plans), decisions=source.decisions)
+        stats = ReadStats(bytes_wanted=bytes_wanted(plans), decisions=source.decisions)
         streamer = opened(source, plans)
         limit = self._options.limit(plans, source.window)
         in_order = self._options.order == "file-offset"
@@ -255,7 +257,3 @@ class StreamerReader:
             raise refused(plans, error) from error
         finally:
             streamer.close(**({"patience": 0.5} if window.timed_out else {}))
-
-
-def _bytes_wanted(plans: Sequence[FilePlan]) -> int:
-    return sum(plan.nbytes for plan in plans)

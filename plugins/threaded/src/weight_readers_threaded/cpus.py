@@ -8,6 +8,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from weight_readers_files.cpus import available_cpus
+
 DEFAULT_THREADS = 4
 """More do not help one disk, and thrash a shared one (vllm-project/vllm-ascend#16548)."""
 
@@ -27,12 +29,6 @@ def default_threads(
     ranks = (os.environ if environ is None else environ).get("LOCAL_WORLD_SIZE", "1")
     share = cpus / max(1, int(ranks) if ranks.isdecimal() else 1)
     return max(1, min(DEFAULT_THREADS, math.floor(share)))
-
-
-def available_cpus() -> int:
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def cgroup_quota(root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> float | None:

@@ -12,6 +12,8 @@ import torch
 from weight_readers import CheckpointError, CheckpointMeta, ReaderInfo, ReadStats, Selection, TensorPart
 from weight_readers.reader import Files, KeyFilter, Progress
 from weight_readers_files import FilePlan, ranges_of
+from weight_readers_files.devices import placement
+from weight_readers_files.plans import bytes_wanted
 from weight_readers_files.targets import checked_plans, tell_autograd
 from weight_readers_safetensors import HeaderCache, plan
 from weight_readers_threaded import direct
@@ -85,14 +87,14 @@ class ThreadedReader:
         """
         known = self._headers.read(files)
         plans = plan(known.meta, known.states, key_filter, slices or {})
-        return self._iterate(plans, torch.device(device), on_progress)
+        return self._iterate(plans, placement(device), on_progress)
 
     def _iterate(
         self, plans: Sequence[FilePlan], device: torch.device, on_progress: Progress | None
     ) -> Iterator[tuple[str, torch.Tensor]]:
         loads = fresh_loads(plans, device, huge_pages=self._options.huge_pages)
         limit = _for_tensors(self._options.max_in_flight_bytes) if device.type == "cpu" else IN_FLIGHT_BYTES
-        stats = ReadStats(bytes_wanted=_bytes_wanted(plans))
+        stats = ReadStats(bytes_wanted=bytes_wanted(plans))
         opener = direct.Opener(self._options.direct_io, plans)
         with self._engine(plans, loads, opener, limit) as engine:
             index = 0
@@ -133,7 +135,7 @@ class ThreadedReader:
         # What was written is asked once the engine has ended: until then its threads write.
         try:
             with self._engine(plans, written, opener, IN_FLIGHT_BYTES) as engine, torch.inference_mode():
-                return _fill(engine, written, opener, _bytes_wanted(plans), on_progress)
+                return _fill(engine, written, opener, bytes_wanted(plans), on_progress)
         except CheckpointError as error:
             error.written = written.names
             raise
@@ -191,7 +193,3 @@ def _fill(
     if on_progress is not None:
         on_progress(final)
     return final
-
-
-def _bytes_wanted(plans: Sequence[FilePlan]) -> int:
-    return sum(plan.nbytes for plan in plans)

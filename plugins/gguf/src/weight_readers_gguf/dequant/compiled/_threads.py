@@ -11,6 +11,8 @@ from contextlib import suppress
 
 import torch
 
+from weight_readers_files.cpus import available_cpus
+
 _pools: dict[int, ThreadPoolExecutor] = {}
 
 
@@ -38,13 +40,6 @@ def share_out(total: int, step: int, worker: Callable[[], Callable[[int, int], N
         raise
     finally:
         _settle(helpers)
-
-
-def available_cpus() -> int:
-    """The CPUs that this process may run on."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 class _Starts:
