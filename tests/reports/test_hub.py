@@ -203,6 +203,27 @@ def test_b159_a_truncated_blob_is_named_with_its_link_and_what_to_delete(
     assert f"rm {link} {blob}" in (error.fix or "")
 
 
+class TestB162WhatACacheIsMadeOf:
+    """A folder or file of the cache as the argument, in place of the name that it was downloaded by."""
+
+    def test_the_folder_of_a_repository_is_answered_with_its_name_and_its_commits(
+        self, cache: Path, tmp_path: Path
+    ) -> None:
+        write_cache(cache, "own/m", FIRST, sharded(tmp_path / "m"))
+        error = refused(str(cache / "models--own--m"))
+        assert (error.found, error.fix) == (f"snapshots/{FIRST}", "Give own/m, or the folder of a commit.")
+
+    @pytest.mark.parametrize("name", ["models--own--m", "models--own", "elsewhere"])
+    def test_a_folder_of_another_name_or_without_snapshots_is_none(self, tmp_path: Path, name: str) -> None:
+        (tmp_path / name / ("blobs" if name == "models--own--m" else "snapshots")).mkdir(parents=True)
+        assert refused(str(tmp_path / name)).fix == "Give the folder that has them."
+
+    def test_a_blob_is_read_by_its_content(self, cache: Path, tmp_path: Path) -> None:
+        folder = write_cache(cache, "own/m", FIRST, sharded(tmp_path / "m"))
+        blob = (folder / "model-00001-of-00002.safetensors").resolve()
+        assert list(open_checkpoint(blob).state_dict()) == ["t1"]
+
+
 class TestB171OfflineNoSocketIsOpened:
     @pytest.mark.parametrize("reference", ["own/m", f"own/m@{FIRST}", "own/m@main", "hf://own/m"])
     def test_a_cached_repository_is_loaded(self, cache: Path, tmp_path: Path, reference: str) -> None:

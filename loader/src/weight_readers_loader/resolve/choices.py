@@ -15,10 +15,11 @@ from weight_readers.errors import (
     MissingShardError,
 )
 from weight_readers_loader.arguments import instance, whole
-from weight_readers_loader.resolve.components import components
+from weight_readers_loader.resolve.components import components, main_one
 from weight_readers_loader.resolve.families import Family, Series, Survey
 from weight_readers_loader.resolve.file_names import ADAPTER_TIER, IndexName
 from weight_readers_loader.resolve.formats import file_format
+from weight_readers_loader.resolve.hub.cache import cached_repository
 from weight_readers_loader.resolve.listing import Listing
 from weight_readers_loader.wording import passing, some
 
@@ -106,6 +107,8 @@ def of_format(listing: Listing, seen: Survey, asked: str | None) -> list[Item]:
         return chosen
     if not items and (parts := components(listing)):
         raise _of_components(listing, parts)
+    if not items and (repo := cached_repository(listing)):
+        raise _of_cache(listing, repo)
     others = [f"{item.title} (format {item.format})" for item in items]
     fix = (
         f"{passing('use_format', items[0].format)}, or convert the files."
@@ -141,13 +144,24 @@ def _best_format(listing: Listing, items: Sequence[Item]) -> str | None:
 
 
 def _of_components(listing: Listing, parts: Sequence[str]) -> CheckpointNotFoundError:
-    meant = next((name for name in ("transformer", "unet") if name in parts), parts[0])
     return CheckpointNotFoundError(
         "no weight files here; this is a model of several components, and each is loaded by itself",
         path=listing.root,
         expected=f"subfolder= one of {some(parts)}",
         found="no subfolder=",
-        fix=f"{passing('subfolder', meant)}, or give the folder of the component.",
+        fix=f"{passing('subfolder', main_one(parts))}, or give the folder of the component.",
+    )
+
+
+def _of_cache(listing: Listing, repo: str) -> CheckpointNotFoundError:
+    below = listing.below("snapshots")
+    commits = [f"snapshots/{commit}" for commit in (below.folders() if below else ())]
+    return CheckpointNotFoundError(
+        "no weight files here; the Hub's cache keeps a repository so, with each commit in a folder of its own",
+        path=listing.root,
+        expected="the folder of one commit",
+        found=some(commits),
+        fix=f"Give {repo}, or the folder of a commit.",
     )
 
 

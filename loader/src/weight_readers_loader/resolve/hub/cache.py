@@ -7,15 +7,18 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
 from weight_readers.errors import CheckpointError, MissingShardError, MissingTensorError
 from weight_readers_loader.resolve.index import why_unsafe
-from weight_readers_loader.resolve.listing import natural_key
+from weight_readers_loader.resolve.listing import Listing, natural_key
 
-__all__ = ["HubCache", "Snapshot", "blob_of", "delete_both", "mended_in_cache"]
+__all__ = ["HubCache", "Snapshot", "blob_of", "cached_repository", "delete_both", "mended_in_cache"]
+
+_FOLDER = re.compile(r"(?:.*/)?models--(?P<owner>(?:(?!--)[^/])+)--(?P<name>(?:(?!--)[^/])+)/*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +64,12 @@ class HubCache:
 
     def _snapshot(self, commit: str) -> Snapshot:
         return Snapshot(commit=commit, folder=str(self.folder / "snapshots" / commit))
+
+
+def cached_repository(listing: Listing) -> str | None:
+    """``owner/name`` where the place is what a cache keeps of a whole repository, by the names of its folders."""
+    match = _FOLDER.fullmatch(listing.root)
+    return f"{match['owner']}/{match['name']}" if match and "snapshots" in listing.folders() else None
 
 
 def blob_of(path: str) -> str | None:
