@@ -206,12 +206,13 @@ def test_b159_a_truncated_blob_is_named_with_its_link_and_what_to_delete(
 class TestB162WhatACacheIsMadeOf:
     """A folder or file of the cache as the argument, in place of the name that it was downloaded by."""
 
+    @pytest.mark.parametrize("below", ["", "snapshots", "snapshots/"])
     def test_the_folder_of_a_repository_is_answered_with_its_name_and_its_commits(
-        self, cache: Path, tmp_path: Path
+        self, cache: Path, tmp_path: Path, below: str
     ) -> None:
-        write_cache(cache, "own/m", FIRST, sharded(tmp_path / "m"))
-        error = refused(str(cache / "models--own--m"))
-        assert (error.found, error.fix) == (f"snapshots/{FIRST}", "Give own/m, or the folder of a commit.")
+        commit = write_cache(cache, "own/m", FIRST, sharded(tmp_path / "m"))
+        error = refused(f"{cache}/models--own--m/{below}")
+        assert (error.found, error.fix) == (str(commit), "Give own/m, or the folder of a commit.")
 
     @pytest.mark.parametrize("name", ["models--own--m", "models--own", "elsewhere"])
     def test_a_folder_of_another_name_or_without_snapshots_is_none(self, tmp_path: Path, name: str) -> None:

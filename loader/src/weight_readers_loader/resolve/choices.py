@@ -105,10 +105,10 @@ def of_format(listing: Listing, seen: Survey, asked: str | None) -> list[Item]:
     form = asked or _best_format(listing, items)
     if chosen := [item for item in items if item.format == form]:
         return chosen
+    if not items and (cached := cached_repository(listing)):
+        raise _of_cache(listing, *cached)
     if not items and (parts := components(listing)):
         raise _of_components(listing, parts)
-    if not items and (repo := cached_repository(listing)):
-        raise _of_cache(listing, repo)
     others = [f"{item.title} (format {item.format})" for item in items]
     fix = (
         f"{passing('use_format', items[0].format)}, or convert the files."
@@ -153,9 +153,7 @@ def _of_components(listing: Listing, parts: Sequence[str]) -> CheckpointNotFound
     )
 
 
-def _of_cache(listing: Listing, repo: str) -> CheckpointNotFoundError:
-    below = listing.below("snapshots")
-    commits = [f"snapshots/{commit}" for commit in (below.folders() if below else ())]
+def _of_cache(listing: Listing, repo: str, commits: Sequence[str]) -> CheckpointNotFoundError:
     return CheckpointNotFoundError(
         "no weight files here; the Hub's cache keeps a repository so, with each commit in a folder of its own",
         path=listing.root,

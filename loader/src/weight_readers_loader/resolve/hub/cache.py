@@ -18,7 +18,7 @@ from weight_readers_loader.resolve.listing import Listing, natural_key
 
 __all__ = ["HubCache", "Snapshot", "blob_of", "cached_repository", "delete_both", "mended_in_cache"]
 
-_FOLDER = re.compile(r"(?:.*/)?models--(?P<owner>(?:(?!--)[^/])+)--(?P<name>(?:(?!--)[^/])+)/*")
+_FOLDER = re.compile(r"(?:.*/)?models--(?P<owner>(?:(?!--)[^/])+)--(?P<name>(?:(?!--)[^/])+)(?P<inside>/+snapshots)?/*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,10 +66,13 @@ class HubCache:
         return Snapshot(commit=commit, folder=str(self.folder / "snapshots" / commit))
 
 
-def cached_repository(listing: Listing) -> str | None:
-    """``owner/name`` where the place is what a cache keeps of a whole repository, by the names of its folders."""
+def cached_repository(listing: Listing) -> tuple[str, list[str]] | None:
+    """``owner/name`` and the folders of its commits, where the place is what a cache keeps of a whole repository."""
     match = _FOLDER.fullmatch(listing.root)
-    return f"{match['owner']}/{match['name']}" if match and "snapshots" in listing.folders() else None
+    snapshots = match and (listing if match["inside"] else listing.below("snapshots"))
+    if not match or not snapshots:
+        return None
+    return f"{match['owner']}/{match['name']}", [snapshots.path_of(commit) for commit in snapshots.folders()]
 
 
 def blob_of(path: str) -> str | None:
