@@ -76,6 +76,13 @@ class TestB070BothFormatsAreDownloaded:
         open_checkpoint("own/m")
         assert set(both.downloads()) == {*self.SHARDS, "model.safetensors.index.json", "config.json"}
 
+    def test_of_two_formats_without_an_index_one_is_fetched(self, both: HubServer, tmp_path: Path) -> None:
+        save_file({"s": torch.ones(1)}, tmp_path / "model.safetensors")
+        files = {name: (tmp_path / name).read_bytes() for name in ("model.safetensors", "pytorch_model.bin")}
+        both.put("own/single", files)
+        assert list(open_checkpoint("own/single").state_dict()) == ["s"]
+        assert both.downloads() == ["model.safetensors"]
+
     def test_the_other_one_where_it_is_asked_for(self, both: HubServer) -> None:
         assert list(open_checkpoint("own/m", use_format="pt").state_dict()) == ["w"]
         assert set(both.downloads()) == {"pytorch_model.bin", "config.json"}
