@@ -69,8 +69,10 @@ class HubCache:
 def cached_repository(listing: Listing) -> tuple[str, list[str]] | None:
     """``owner/name`` and the folders of its commits, where the place is what a cache keeps of a whole repository."""
     match = _FOLDER.fullmatch(listing.root)
-    snapshots = match and (listing if match["inside"] else listing.below("snapshots"))
-    if not match or not snapshots:
+    if match is None:
+        return None
+    snapshots = listing if match["inside"] else listing.below("snapshots")
+    if snapshots is None:
         return None
     return f"{match['owner']}/{match['name']}", [snapshots.path_of(commit) for commit in snapshots.folders()]
 
