@@ -76,6 +76,13 @@ class TestB070BothFormatsAreDownloaded:
         open_checkpoint("own/m")
         assert set(both.downloads()) == {*self.SHARDS, "model.safetensors.index.json", "config.json"}
 
+    def test_of_two_formats_without_an_index_one_is_fetched(self, both: HubServer, tmp_path: Path) -> None:
+        save_file({"s": torch.ones(1)}, tmp_path / "model.safetensors")
+        files = {name: (tmp_path / name).read_bytes() for name in ("model.safetensors", "pytorch_model.bin")}
+        both.put("own/single", files)
+        assert list(open_checkpoint("own/single").state_dict()) == ["s"]
+        assert both.downloads() == ["model.safetensors"]
+
     def test_the_other_one_where_it_is_asked_for(self, both: HubServer) -> None:
         assert list(open_checkpoint("own/m", use_format="pt").state_dict()) == ["w"]
         assert set(both.downloads()) == {"pytorch_model.bin", "config.json"}
@@ -201,6 +208,28 @@ def test_b159_a_truncated_blob_is_named_with_its_link_and_what_to_delete(
     assert isinstance(error, TruncatedFileError)
     assert str(link) == error.path
     assert f"rm {link} {blob}" in (error.fix or "")
+
+
+class TestB162WhatACacheIsMadeOf:
+    """A folder or file of the cache as the argument, in place of the name that it was downloaded by."""
+
+    @pytest.mark.parametrize("below", ["", "snapshots", "snapshots/"])
+    def test_the_folder_of_a_repository_is_answered_with_its_name_and_its_commits(
+        self, cache: Path, tmp_path: Path, below: str
+    ) -> None:
+        commit = write_cache(cache, "own/m", FIRST, sharded(tmp_path / "m"))
+        error = refused(f"{cache}/models--own--m/{below}")
+        assert (error.found, error.fix) == (str(commit), "Give own/m, or the folder of a commit.")
+
+    @pytest.mark.parametrize("name", ["models--own--m", "models--own", "elsewhere"])
+    def test_a_folder_of_another_name_or_without_snapshots_is_none(self, tmp_path: Path, name: str) -> None:
+        (tmp_path / name / ("blobs" if name == "models--own--m" else "snapshots")).mkdir(parents=True)
+        assert refused(str(tmp_path / name)).fix == "Give the folder that has them."
+
+    def test_a_blob_is_read_by_its_content(self, cache: Path, tmp_path: Path) -> None:
+        folder = write_cache(cache, "own/m", FIRST, sharded(tmp_path / "m"))
+        blob = (folder / "model-00001-of-00002.safetensors").resolve()
+        assert list(open_checkpoint(blob).state_dict()) == ["t1"]
 
 
 class TestB171OfflineNoSocketIsOpened:

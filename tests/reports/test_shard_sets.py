@@ -462,16 +462,24 @@ def test_b012_name_and_content_crosswise(tmp_path: Path, suffix: str, content: s
 
 class TestB165AMistypedPathIsNoRepoId:
     @pytest.mark.parametrize(
-        "text", ["./modle", "/data-of-nobody/modle", "~/m", "a/b/c", "a\\b", "a/modle.safetensors"]
+        ("text", "reason"),
+        [
+            ("./modle", "starts with '.'"),
+            ("/data-of-nobody/modle", "starts with '/'"),
+            ("~/m", "starts with '~'"),
+            ("a/b/c", "has more than one slash"),
+            ("a\\b", "holds a backslash"),
+            ("a/modle.safetensors", "ends in '.safetensors' as a file does"),
+        ],
     )
     def test_it_is_local_only_and_says_why_no_hub_was_asked(
-        self, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+        self, text: str, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.chdir(tmp_path)
         monkeypatch.setenv("HOME", str(tmp_path))
         error = refused(text)
         assert isinstance(error, CheckpointNotFoundError)
-        assert "no such file or folder; not tried on the Hub because it " in error.what
+        assert error.what == f"no such file or folder; not tried on the Hub because it {reason}"
 
     def test_the_close_match_is_offered(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         (tmp_path / "model").mkdir()

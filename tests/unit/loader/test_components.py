@@ -47,8 +47,9 @@ def test_the_whole_folder_is_refused_with_its_components_by_name(pipeline: Path)
 
 
 def test_an_unknown_component_is_refused_with_those_that_are_there(pipeline: Path) -> None:
-    with pytest.raises(CheckpointNotFoundError, match="one of text_encoder, transformer, vae"):
-        open_checkpoint(pipeline, subfolder="unet")
+    with pytest.raises(CheckpointNotFoundError, match="one of text_encoder, transformer, vae") as caught:
+        open_checkpoint(pipeline, subfolder="nothing alike")
+    assert caught.value.fix == "Pass subfolder='transformer' (--subfolder transformer)."
 
 
 def test_a_mistyped_component_is_answered_with_the_one_that_was_meant(pipeline: Path) -> None:
@@ -64,8 +65,9 @@ def test_a_component_without_weights_is_refused(pipeline: Path) -> None:
 
 @pytest.mark.parametrize("subfolder", ["..", "../pipeline/vae", "/", "", "vae/..", "a\\b", "vae/"])
 def test_a_name_that_leads_elsewhere_is_refused(pipeline: Path, subfolder: str) -> None:
-    with pytest.raises(UnsafePathError, match="no plain name below the folder"):
+    with pytest.raises(UnsafePathError, match="no plain name below the folder") as caught:
         open_checkpoint(pipeline, subfolder=subfolder)
+    assert caught.value.fix == "Give the folder itself as the reference."
 
 
 def test_a_component_of_a_file_is_refused(pipeline: Path) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -22,8 +21,10 @@ from weight_readers import (
     UnsafePickleError,
 )
 from weight_readers_loader import open_checkpoint
+from weight_readers_loader.cli import cli
 
-COMMANDS = ("list", "explain", "inspect", "verify", "load", "bench", "doctor")
+READING = ("explain", "inspect", "verify", "load", "bench")
+OTHERS = ("list", "doctor", "fetch", "new-plugin")
 
 
 @pytest.fixture
@@ -166,17 +167,28 @@ class TestCommands:
 
 @pytest.mark.parametrize("is_legacy", [False, True])
 @pytest.mark.parametrize("name", ["pytorch_model.bin", "x.ckpt", "blob", "model.safetensors", "model.gguf"])
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", READING)
 def test_no_command_runs_code_of_a_file_of_any_name(tmp_path: Path, command: str, name: str, is_legacy: bool) -> None:
     marker = tmp_path / "it-ran"
     path = save(tmp_path / "in" / name, {"w": torch.ones(2), "x": Bomb(marker)}, legacy=is_legacy)
-    takes_reference = command not in ("list", "doctor")
-    done: Any = invoke(command, *([path] if takes_reference else []))
+    done = invoke(command, path)
+    said = done.stdout + done.stderr
     assert not marker.exists()
-    if takes_reference:
-        said = done.stdout + done.stderr
-        assert "posix.system" in said or "named as" in said or "pickle" in said
-        assert command == "explain" or done.exit_code == 1
+    assert "posix.system" in said or "named as" in said or "pickle" in said
+    assert command == "explain" or done.exit_code == 1
+
+
+@pytest.mark.parametrize("place", ["folder", "file"])
+def test_nor_does_the_one_that_copies_what_lies_beside_weights(tmp_path: Path, place: str) -> None:
+    marker = tmp_path / "it-ran"
+    path = save(tmp_path / "in" / "pytorch_model.bin", {"x": Bomb(marker)})
+    save(tmp_path / "in" / "training_args.bin", Bomb(marker))
+    done = invoke("fetch", path if place == "file" else path.parent, tmp_path / "out")
+    assert (done.exit_code, marker.exists()) == (0, False)
+
+
+def test_these_are_all_commands_there_are() -> None:
+    assert {*READING, *OTHERS} == set(cli.commands)
 
 
 def test_a_bomb_in_one_shard_of_an_index_is_named_and_does_not_go_off(sharded: Path) -> None:

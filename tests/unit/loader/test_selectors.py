@@ -6,6 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from support.commands import invoke
 from support.hub_models import quantized_repository
 from support.object_server import ObjectServer, only_loopback
 
@@ -56,6 +57,23 @@ def test_a_part_of_a_quantization_is_none_and_the_others_are_listed(published: P
         resolve(f"{published}:{selector}")
     assert "BF16/Tiny-BF16-00001-of-00002.gguf (2 of 2 shards)" in str(caught.value.found)
     assert caught.value.fix == "Give one of those that are there: :Q4_K_M, :UD-Q4_K_M, :F16, :q8_0, :BF16."
+
+
+def test_where_no_gguf_file_is_the_weights_that_are_there_are_named(tmp_path: Path) -> None:
+    folder_of(tmp_path, "model.safetensors", "config.json")
+    with pytest.raises(CheckpointNotFoundError, match="no GGUF files here") as caught:
+        resolve(f"{tmp_path}:Q4_0")
+    assert (caught.value.found, caught.value.fix) == (
+        "model.safetensors (format safetensors)",
+        "Leave out :Q4_0.",
+    )
+
+
+@pytest.mark.parametrize("option", ["--format safetensors", "--variant fp16"])
+def test_what_excludes_a_selector_is_wrong_usage_with_what_to_leave_out(published: Path, option: str) -> None:
+    done = invoke("load", f"{published}:Q4_K_M", *option.split())
+    assert done.exit_code == 2
+    assert f"({option}). Leave out one of them: :Q4_K_M, or " in done.stderr
 
 
 def test_several_models_of_a_quantization_are_listed(tmp_path: Path) -> None:

@@ -15,10 +15,11 @@ from weight_readers.errors import (
     MissingShardError,
 )
 from weight_readers_loader.arguments import instance, whole
-from weight_readers_loader.resolve.components import components
+from weight_readers_loader.resolve.components import components, main_one
 from weight_readers_loader.resolve.families import Family, Series, Survey
 from weight_readers_loader.resolve.file_names import ADAPTER_TIER, IndexName
 from weight_readers_loader.resolve.formats import file_format
+from weight_readers_loader.resolve.hub.cache import cached_repository
 from weight_readers_loader.resolve.listing import Listing
 from weight_readers_loader.wording import passing, some
 
@@ -104,6 +105,8 @@ def of_format(listing: Listing, seen: Survey, asked: str | None) -> list[Item]:
     form = asked or _best_format(listing, items)
     if chosen := [item for item in items if item.format == form]:
         return chosen
+    if not items and (cached := cached_repository(listing)):
+        raise _of_cache(listing, *cached)
     if not items and (parts := components(listing)):
         raise _of_components(listing, parts)
     others = [f"{item.title} (format {item.format})" for item in items]
@@ -141,13 +144,22 @@ def _best_format(listing: Listing, items: Sequence[Item]) -> str | None:
 
 
 def _of_components(listing: Listing, parts: Sequence[str]) -> CheckpointNotFoundError:
-    meant = next((name for name in ("transformer", "unet") if name in parts), parts[0])
     return CheckpointNotFoundError(
         "no weight files here; this is a model of several components, and each is loaded by itself",
         path=listing.root,
         expected=f"subfolder= one of {some(parts)}",
         found="no subfolder=",
-        fix=f"{passing('subfolder', meant)}, or give the folder of the component.",
+        fix=f"{passing('subfolder', main_one(parts))}, or give the folder of the component.",
+    )
+
+
+def _of_cache(listing: Listing, repo: str, commits: Sequence[str]) -> CheckpointNotFoundError:
+    return CheckpointNotFoundError(
+        "no weight files here; the Hub's cache keeps a repository so, with each commit in a folder of its own",
+        path=listing.root,
+        expected="the folder of one commit",
+        found=some(commits),
+        fix=f"Give {repo}, or the folder of a commit.",
     )
 
 

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from difflib import get_close_matches
 from itertools import islice
@@ -16,7 +17,7 @@ from weight_readers_loader.resolve.listing import Listing
 from weight_readers_loader.resolve.places import Located
 from weight_readers_loader.wording import passing, some
 
-__all__ = ["components", "within"]
+__all__ = ["components", "main_one", "within"]
 
 _MOST = 100
 
@@ -34,6 +35,7 @@ def within(located: Located, subfolder: str | None) -> Located:
             f"subfolder={short(repr(subfolder))} is no plain name below the folder: {reason}",
             path=located.path,
             expected="a name such as 'transformer'",
+            fix="Give the folder itself as the reference.",
         )
     listing = located.listing.below(subfolder) if located.name is None else None
     if listing is None:
@@ -45,6 +47,11 @@ def components(listing: Listing) -> list[str]:
     """The folders right below that hold weights, in natural order."""
     folders = islice(listing.folders(), _MOST)
     return [folder for folder in folders if _has_weights(listing, folder)]
+
+
+def main_one(parts: Sequence[str]) -> str:
+    """The component to name in an advice: the one that denoises, or else the first."""
+    return next((name for name in ("transformer", "unet") if name in parts), parts[0])
 
 
 def _has_weights(listing: Listing, folder: str) -> bool:
@@ -65,10 +72,11 @@ def _no_such(located: Located, subfolder: str) -> CheckpointNotFoundError:
             fix="Leave it out, or give the folder.",
         )
     here = components(located.listing)
-    close = next(iter(get_close_matches(subfolder, here, n=1)), None)
+    close = get_close_matches(subfolder, here, n=1)
+    meant = close[0] if close else main_one(here) if here else None
     return CheckpointNotFoundError(
         "no such folder in the checkpoint",
         path=located.listing.path_of(subfolder),
         expected=f"one of {some(here)}" if here else "a folder with weights",
-        fix=passing("subfolder", close or here[0]) + "." if here else "Leave out subfolder=.",
+        fix=passing("subfolder", meant) + "." if meant else "Leave out subfolder=.",
     )

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from weight_readers.errors import AmbiguousCheckpointError, CheckpointNotFoundError
+from weight_readers.errors import AmbiguousCheckpointError, CheckpointNotFoundError, ConfigError
 from weight_readers_loader.resolve.choices import Asked
 from weight_readers_loader.resolve.families import Family, Survey, survey
 from weight_readers_loader.resolve.listing import Listing
@@ -42,13 +42,13 @@ class Selected:
 def of_selector(listing: Listing, selector: str, asked: Asked) -> Selected:
     """The GGUF model that ``selector`` means, here or in folders below; the parts of a split are one.
 
-    Raises CheckpointNotFoundError or AmbiguousCheckpointError with the models that are there, ValueError where
+    Raises CheckpointNotFoundError or AmbiguousCheckpointError with the models that are there, ConfigError where
     ``asked`` is of another format or of a variant.
     """
     if asked.format not in (None, "gguf"):
-        raise ValueError(f"the reference chooses a GGUF file (:{selector}), and use_format={asked.format!r}")
+        raise _excluded(selector, "use_format", f"and use_format={asked.format!r} (--format {asked.format})")
     if asked.variant is not None:
-        raise ValueError(f"the reference chooses a GGUF file (:{selector}), which has no variant={asked.variant!r}")
+        raise _excluded(selector, "variant", f"which has no variant={asked.variant!r} (--variant {asked.variant})")
     here = list(_models(listing))
     found = [each for each in here if _matches(each, selector)]
     found = [each for each in found if not each.family.tier] or found
@@ -115,7 +115,14 @@ def _titles(listing: Listing, models: list[Selected]) -> list[str]:
     return [title(model) for model in models]
 
 
+def _excluded(selector: str, option: str, why: str) -> ConfigError:
+    fix = f"Leave out one of them: :{selector}, or {option}="
+    return ConfigError(f"the reference chooses a GGUF file (:{selector}), {why}", option=option, fix=fix)
+
+
 def _none(listing: Listing, selector: str, here: list[Selected]) -> CheckpointNotFoundError:
+    if not here:
+        return _no_gguf(listing, selector)
     known = quantizations([model.family.members[0].name for model in here])
     fix = f"Give one of those that are there: {', '.join(f':{each}' for each in known)}." if known else None
     return CheckpointNotFoundError(
@@ -124,6 +131,17 @@ def _none(listing: Listing, selector: str, here: list[Selected]) -> CheckpointNo
         expected=f":{selector}",
         found=some(_titles(listing, here)),
         fix=fix or "Give the file, or another reference.",
+    )
+
+
+def _no_gguf(listing: Listing, selector: str) -> CheckpointNotFoundError:
+    others = [f"{family.title} (format {family.format})" for family in survey(listing.names()).families]
+    return CheckpointNotFoundError(
+        f"no GGUF files here, among which :{selector} would choose",
+        path=listing.root,
+        expected="*.gguf",
+        found=some(others or [*listing.names(), *(f"{folder}/" for folder in listing.folders())]),
+        fix=f"Leave out :{selector}." if others else "Give the folder or repository that has them.",
     )
 
 

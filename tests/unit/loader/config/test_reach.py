@@ -19,6 +19,8 @@ from torch import nn
 import weight_readers
 from weight_readers import ConfigError, NoSuitableReaderError
 from weight_readers_loader import LoadConfig, layered, open_checkpoint
+from weight_readers_loader.commands.explain import explain
+from weight_readers_loader.resolve import resolve
 
 TELLING = """
 import json
@@ -137,6 +139,33 @@ def test_explain_names_where_each_value_comes_from(heard: Callable[[], dict[str,
     data = document(invoke("explain", "m", "--config", "c.toml", "--json"))
     assert data["config"]["enable_broadcast_weight_load"] == {"value": False, "source": "default"}
     assert data["config"]["prefetch"] == {"value": 4, "source": "file c.toml"}
+
+
+def test_explain_names_the_stage_of_a_file_and_the_variable(
+    heard: Callable[[], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("c.toml").write_text("num_weight_load_threads = 5\n[stages.vae]\nnum_weight_load_threads = 2\n")
+    monkeypatch.setenv("WEIGHT_READERS_PREFETCH", "3")
+    done = invoke("explain", "m", "--config", "c.toml", "--stage", "vae", "--reader", "telling")
+    assert done.stdout.splitlines()[-4:] == [
+        "  option reader='telling' (--reader)",
+        "  option num_weight_load_threads=2 (file c.toml, stage vae)",
+        "  option prefetch=3 (environment, WEIGHT_READERS_PREFETCH)",
+        "  made with: num_threads=2, concurrency=2, prefetch=3",
+    ]
+
+
+def test_explain_names_the_layers_of_an_engine(heard: Callable[[], dict[str, Any]]) -> None:
+    engine = {"reader": "telling", "num_weight_load_threads": 8, "prefetch": 1}
+    config = layered(engine=engine, stage={"num_weight_load_threads": 2}, environ={})
+    how: dict[str, Any] = {"key_filter": None, "owned": False, "into_existing": False}
+    found = explain(lambda options: resolve("m"), scheme="file", config=config, **how)
+    assert found.lines("m")[-4:] == [
+        "  option reader='telling' (engine)",
+        "  option num_weight_load_threads=2 (stage)",
+        "  option prefetch=1 (engine)",
+        "  made with: num_threads=2, concurrency=2, prefetch=1",
+    ]
 
 
 # --- what excludes itself ------------------------------------------------------------------------------------------

@@ -7,15 +7,18 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
 from weight_readers.errors import CheckpointError, MissingShardError, MissingTensorError
 from weight_readers_loader.resolve.index import why_unsafe
-from weight_readers_loader.resolve.listing import natural_key
+from weight_readers_loader.resolve.listing import Listing, natural_key
 
-__all__ = ["HubCache", "Snapshot", "blob_of", "delete_both", "mended_in_cache"]
+__all__ = ["HubCache", "Snapshot", "blob_of", "cached_repository", "delete_both", "mended_in_cache"]
+
+_FOLDER = re.compile(r"(?:.*/)?models--(?P<owner>(?:(?!--)[^/])+)--(?P<name>(?:(?!--)[^/])+)(?P<inside>/+snapshots)?/*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +64,17 @@ class HubCache:
 
     def _snapshot(self, commit: str) -> Snapshot:
         return Snapshot(commit=commit, folder=str(self.folder / "snapshots" / commit))
+
+
+def cached_repository(listing: Listing) -> tuple[str, list[str]] | None:
+    """``owner/name`` and the folders of its commits, where the place is what a cache keeps of a whole repository."""
+    match = _FOLDER.fullmatch(listing.root)
+    if match is None:
+        return None
+    snapshots = listing if match["inside"] else listing.below("snapshots")
+    if snapshots is None:
+        return None
+    return f"{match['owner']}/{match['name']}", [snapshots.path_of(commit) for commit in snapshots.folders()]
 
 
 def blob_of(path: str) -> str | None:
