@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-ENGINES = Path(__file__).parents[2] / "build" / "engines"
+ROOT = Path(__file__).parents[2]
+ENGINES = ROOT / "build" / "engines"
 RUN_SECONDS = 300
 """Ends a child that hangs; importing an engine alone takes half a minute on two busy cores."""
 
@@ -21,7 +22,8 @@ def run_with(package: str, script: str, *arguments: object) -> str:
         pytest.skip(f"{package} is not installed below {ENGINES.name}/: make engines")
     environ = {
         **os.environ,
-        "PYTHONPATH": str(ENGINES),
+        # The entry point is that of the installed package, its code that of today.
+        "PYTHONPATH": os.pathsep.join([str(ROOT / "examples" / "engines" / "src"), str(ENGINES)]),
         # vLLM's wheel is for CUDA; its models and loaders run without it.
         "VLLM_TARGET_DEVICE": "cpu",
         "VLLM_PLUGINS": "weight_readers",

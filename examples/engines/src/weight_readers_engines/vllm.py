@@ -24,6 +24,8 @@ DEFAULTS = {"download_dir": None, "safetensors_load_strategy": None, "pt_load_ma
 """Fields of ``LoadConfig`` about how files are read, which is ours to decide."""
 THREADS = {"enable_multithread_load": None, "num_threads": None}
 """Keys of vLLM's own in ``model_loader_extra_config`` that say it again."""
+UNUSED = "is_unused_weight"
+"""A field of ``Source`` that vLLM 0.33 has and 0.30 has not."""
 
 
 def register() -> None:
@@ -53,8 +55,8 @@ def loader_class() -> type[DefaultModelLoader]:
 
         def _get_weights_iterator(self, source: DefaultModelLoader.Source) -> Iterator[tuple[str, torch.Tensor]]:
             def unwanted(name: str) -> bool:
-                unused = source.is_unused_weight is not None and source.is_unused_weight(name)
-                return unused or should_skip_weight(name, self.local_expert_ids)
+                unused = getattr(source, UNUSED, None)
+                return (unused is not None and unused(name)) or should_skip_weight(name, self.local_expert_ids)
 
             self.counter_before_loading_weights = self.counter_before_loading_weights or time.perf_counter()
             return weights_of(source, self.options, unwanted=unwanted)
@@ -67,12 +69,14 @@ def loader_class() -> type[DefaultModelLoader]:
         def source_of(self, model_config: ModelConfig, model: Any = None) -> DefaultModelLoader.Source:
             # Of a model in a store vLLM keeps the reference here, and in ``model`` the folder with its config.
             where = getattr(model_config, "model_weights", "") or model_config.model
+            known = {field.name for field in dataclasses.fields(DefaultModelLoader.Source)}
+            unused = {UNUSED: getattr(model, "is_unused_checkpoint_weight", None)} if UNUSED in known else {}
             return DefaultModelLoader.Source(
                 where,
                 model_config.revision,
                 fall_back_to_pt=getattr(model, "fall_back_to_pt_during_load", True),
                 allow_patterns_overrides=getattr(model, "allow_patterns_overrides", None),
-                is_unused_weight=getattr(model, "is_unused_checkpoint_weight", None),
+                **unused,
             )
 
     return WeightReadersLoader
