@@ -23,7 +23,7 @@ from weight_readers_loader.commands.output import errors
 from weight_readers_loader.config import LayeredConfig
 from weight_readers_loader.config.adapting import configured_adapters
 from weight_readers_loader.config.asked import asked
-from weight_readers_loader.config.names import check_reader_options
+from weight_readers_loader.config.names import check_reader_name, check_reader_options
 from weight_readers_loader.preflight import preflight
 from weight_readers_loader.remote import headers_of
 from weight_readers_loader.resolve import Layout
@@ -102,6 +102,7 @@ def explain(
     Where no reader fits, ``error`` is what a load would end with, the command that mends it included. Raises
     ConfigError as a load would; a value of a reader's option is tried out on the reader, without reading.
     """
+    check_reader_name(config.value("reader"))
     check_reader_options(config, config.value("reader"), scheme)
     wishes, device = asked(config), config.value("device") or "cpu"
     layout = resolve(wishes["options"])

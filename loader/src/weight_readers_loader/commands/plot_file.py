@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from weight_readers_loader.commands.report_file import WholeFile
+from weight_readers_loader.commands.report_file import WholeFile, cannot_write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -49,7 +49,7 @@ def _plot_file(context: click.Context, parameter: click.Parameter, path: str | N
     try:
         return None if path is None else PlotFile(path)
     except (OSError, ValueError) as error:
-        raise click.BadParameter(f"cannot write {path}: {error}", context, parameter) from error
+        raise click.BadParameter(cannot_write(path, error), context, parameter) from error
     except ImportError as error:
         raise click.ClickException(str(error)) from error
 
