@@ -288,6 +288,17 @@ class TestLoad:
         assert document(done)["report"]["aliases"] == {"t2": "t1"}
 
 
+@pytest.mark.parametrize("command", ["load", "explain", "inspect"])
+def test_files_that_nothing_binds_together_are_said(command: str, tmp_path: Path) -> None:
+    for name in ("encoder", "decoder"):
+        write_tensors(tmp_path / f"{name}.safetensors", {name: ("F32", [1], floats(1))})
+    done = invoke(command, tmp_path)
+    assert done.exit_code == 0
+    assert "no index says that these belong together, and all are read: decoder.safetensors, encoder" in done.stdout
+    data = document(invoke(command, tmp_path, "--json"))
+    assert len(data["report"]["notices"] if command == "load" else data["notices"]) == 1
+
+
 @pytest.mark.parametrize("command", ["load", "explain", "bench"])
 def test_a_misspelt_reader_ends_with_2_before_any_file_is_looked_at(command: str) -> None:
     done = invoke(command, "no/such/place", "--reader", "treaded", "--json")

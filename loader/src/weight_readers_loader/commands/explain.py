@@ -63,12 +63,14 @@ class Explained:
         lines += [f"  option {setting}" for setting in self.config.settings()]
         if made := self._made_with():
             lines.append(f"  made with: {', '.join(f'{name}={value!r}' for name, value in made.items())}")
-        return lines + ([f"notice: {self.doubt}"] if self.doubt else [])
+        return lines + [f"notice: {notice}" for notice in self._notices()]
+
+    def _notices(self) -> list[str]:
+        return [*self.layout.notices, *filter(None, [self.doubt])]
 
     def _made_with(self) -> dict[str, Any]:
         """What the chosen reader's constructor gets: its share of the settings, and the options."""
-        chosen = self.selection.candidate(self.selection.chosen or "")
-        return {**chosen.settings, **self.selection.request.options} if chosen is not None else {}
+        return {name: value for name, value, _ in self.selection.made_with()}
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -80,7 +82,7 @@ class Explained:
             "selection": self.selection.to_json(),
             "config": self.config.to_json(),
             "made_with": self._made_with(),
-            "notices": [self.doubt] if self.doubt else [],
+            "notices": self._notices(),
             "errors": errors(self.error) if self.error else [],
         }
 
