@@ -11,6 +11,7 @@ from typing import Any
 import importlib_metadata
 
 import weight_readers
+from weight_readers import Request
 from weight_readers_loader.commands.store_settings import StoreSettings, store_settings
 from weight_readers_loader.commands.views import troubles
 
@@ -57,8 +58,8 @@ def _declines_everything(name: str) -> bool:
     """Whether a reader declines each kind of request that it is made for, by its own words."""
     info = weight_readers.describe_reader(name)
     kinds = product(info.formats, info.schemes, {None, *info.devices})
-    asked = ({"format": form, "schemes": {scheme}, "device": device} for form, scheme, device in kinds)
-    selections = (weight_readers.explain_selection(requested=name, strict=True, **needs) for needs in asked)
+    asked = (Request(format=form, schemes=frozenset({scheme}), device=device) for form, scheme, device in kinds)
+    selections = (weight_readers.explain_selection(requested=name, strict=True, request=each) for each in asked)
     return all(selection.chosen is None for selection in selections)
 
 

@@ -51,7 +51,7 @@ class WholeFile:
         return OSError(error.errno, error.strerror, str(self._path.parent if lacks_folder else self._path))
 
 
-def cannot_write(path: str, error: Exception) -> str:
+def cannot_write(path: str | None, error: Exception) -> str:
     """What to say of a file that a command was to write and cannot."""
     advice = ". Give a file in a folder that is there and that you may write in" if isinstance(error, OSError) else ""
     return f"cannot write {path}: {error}{advice}"
