@@ -7,6 +7,8 @@ WHEELHOUSE := build/wheelhouse
 DISTRIBUTIONS := core formats/files formats/safetensors plugins/mmap plugins/threaded plugins/runai plugins/gguf plugins/pt loader testkit
 # pip before 23.3 resolves the extras of the first requirement only, so core[all] leads.
 EDITABLE := -e "./core[all]" $(foreach d,$(filter-out core,$(DISTRIBUTIONS)),-e ./$(d))
+# What the wheelhouse has for the extras of single distributions, object storage and the Hub among them.
+EXTRAS := weight-readers-runai[s3,gcs] weight-readers-loader[hub,plot]
 SOURCES := $(foreach d,$(DISTRIBUTIONS),$(d)/src)
 
 .PHONY: setup demo demo-s3 engines test lint docs pictures bench bench-gguf bench-policy wheels clean
@@ -62,11 +64,13 @@ bench-gguf: $(READY)
 bench-policy: $(READY)
 	@$(BIN)/python -m benchmarks.policy $(ARGS)
 
-# Every wheel that an offline install needs: our distributions, what they depend on, what the examples write files with, the
-# Hub's client and what builds a plugin.
+# Every wheel that an offline install needs: our distributions and their extras, what they depend on, what the examples
+# write files with and what builds a plugin. The extras are asked for by name, of the wheels that the first command made.
+wheels: GATHER = $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --constraint constraints.txt --wheel-dir $(WHEELHOUSE)
 wheels: $(READY)
 	@rm -rf $(WHEELHOUSE)
-	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --constraint constraints.txt --wheel-dir $(WHEELHOUSE) "./core[all]" $(foreach d,$(filter-out core,$(DISTRIBUTIONS)),./$(d)) safetensors huggingface_hub hatchling
+	@$(GATHER) "./core[all]" $(foreach d,$(filter-out core,$(DISTRIBUTIONS)),./$(d)) safetensors hatchling
+	@$(GATHER) --find-links $(WHEELHOUSE) $(foreach e,$(EXTRAS),"$(e)")
 	@ls $(WHEELHOUSE)
 
 clean:

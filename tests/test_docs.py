@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from weight_readers import FileFormat, ReadsInto, Signature, TensorMeta, WeightReader
+from weight_readers import FileFormat, FileMeta, ReaderInfo, ReadsInto, Requirement, Signature, TensorMeta, WeightReader
 from weight_readers_testkit import ReaderContractTests
 from weight_readers_testkit.subject import Subject
 
@@ -57,8 +57,11 @@ def test_the_ranges_of_a_part_on_the_page_are_those_of_indexing_in_torch(tmp_pat
     assert done.returncode == 0, done.stderr
 
 
-def test_every_field_of_a_declared_format_is_on_the_page() -> None:
+def test_every_field_of_what_a_reader_declares_or_reports_is_on_the_page() -> None:
     fields = [
+        *inspect.get_annotations(ReaderInfo),
+        *inspect.get_annotations(Requirement),
+        *inspect.get_annotations(FileMeta),
         *inspect.get_annotations(FileFormat),
         *inspect.get_annotations(Signature),
         *inspect.get_annotations(TensorMeta),

@@ -39,7 +39,7 @@ def test_without_the_vendors_package_its_scheme_is_not_offered_and_the_command_i
 
 @pytest.fixture
 def with_s3(runai: Venv) -> Iterator[Venv]:
-    runai.install_from_index("weight-readers-runai[s3]")
+    runai.install("weight-readers-runai[s3]")
     yield runai
     runai.uninstall("runai-model-streamer-s3", "boto3", "botocore", "s3transfer", "awscrt")
 

@@ -116,7 +116,7 @@ class TestWithBrokenPluginsInstalled:
     ) -> None:
         site = broken_site(tmp_path / "site")
         write_sharded(tmp_path / "model", 3)
-        done = run("load", tmp_path / "model", path=(site.folder,))
+        done = run("load", tmp_path / "model", "--progress", path=(site.folder,))
         assert done.returncode == 0, done.stderr
         assert "read:       3 tensors, 24 B of 24 B wanted, 3 files" in done.stdout
         assert done.stderr.splitlines()[-1].startswith("safetensors: 100%")

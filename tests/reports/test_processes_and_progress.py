@@ -256,7 +256,9 @@ def test_b128_a_log_file_gets_a_line_per_ten_percent_and_a_last_one(tmp_path: Pa
     write_sharded(tmp_path / "model", 500)
     log = tmp_path / "log"
     with log.open("wb") as stderr:
-        done = run("load", tmp_path / "model", capture_output=False, stdout=subprocess.DEVNULL, stderr=stderr)
+        done = run(
+            "load", tmp_path / "model", "--progress", capture_output=False, stdout=subprocess.DEVNULL, stderr=stderr
+        )
     assert done.returncode == 0
     written = log.read_bytes()
     lines = written.splitlines()

@@ -208,11 +208,11 @@ GOLDEN = {
         Request(format="safetensors", schemes={"file"}, kept_on_host=True),
         Environment(cpus=8),
         """\
-chosen: safetensors (host-bound and kept: keeps the mapping: pages that the kernel can drop, no copy)
+chosen: safetensors (tensors stay in host memory: maps the file: no copy, and the kernel can drop pages)
   machine: 8 CPUs
-  safetensors: accepted: host-bound and kept: keeps the mapping: pages that the kernel can drop, no copy
-  threaded: accepted: host-bound and kept: would copy every byte into anonymous memory
-  runai_streamer: accepted: host-bound and kept: would copy every byte into anonymous memory""",
+  safetensors: accepted: tensors stay in host memory: maps the file: no copy, and the kernel can drop pages
+  threaded: accepted: tensors stay in host memory: would copy every byte into anonymous memory
+  runai_streamer: accepted: tensors stay in host memory: would copy every byte into anonymous memory""",
     ),
     "s3": (
         Request(format="safetensors", schemes={"s3"}),
@@ -236,7 +236,7 @@ chosen: threaded (the only reader that fits)
         Request(format="safetensors"),
         Environment(filesystem="nfs"),
         """\
-chosen: threaded (made for such places, the others for more)
+chosen: threaded (made for local files alone, the others for other places too)
   machine: nfs
   threaded: accepted: network file system (nfs): reads in large requests
   runai_streamer: accepted: network file system (nfs): reads in large requests

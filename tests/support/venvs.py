@@ -57,15 +57,6 @@ class Venv:
             "install", "--no-compile", "--no-index", "--find-links", str(self.wheelhouse), *map(str, requirements)
         )
 
-    def install_from_index(self, *requirements: str) -> None:
-        """Install what the wheelhouse lacks too, from an index or pip's cache."""
-        command = [sys.executable, "-m", "pip", "--python", str(self.python), "install", "--quiet", "--no-compile"]
-        done = subprocess.run(
-            [*command, "--find-links", str(self.wheelhouse), *requirements], capture_output=True, text=True
-        )
-        if done.returncode:
-            raise RuntimeError(f"pip install {' '.join(requirements)}:\n{done.stderr}")
-
     def uninstall(self, *names: str) -> None:
         self._pip("uninstall", "--yes", *names)
 

@@ -19,8 +19,18 @@ ROOT = Path(__file__).parents[2]
 
 def our_distributions() -> list[Path]:
     """The folder of each distribution of the workspace, by the one list in the Makefile; core is the first."""
-    (line,) = re.findall(r"^DISTRIBUTIONS := (.+)$", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE)
-    return [ROOT / name for name in line.split()]
+    return [ROOT / name for name in _of_makefile("DISTRIBUTIONS")]
+
+
+def our_extras() -> list[str]:
+    """What the wheelhouse has for the extras of single distributions."""
+    return _of_makefile("EXTRAS")
+
+
+def _of_makefile(variable: str) -> list[str]:
+    text = (ROOT / "Makefile").read_text(encoding="utf-8")
+    (line,) = re.findall(rf"^{variable} := (.+)$", text, re.MULTILINE)
+    return line.split()
 
 
 def build_wheelhouse(folder: Path) -> Path:
@@ -29,11 +39,11 @@ def build_wheelhouse(folder: Path) -> Path:
     # pip before 23.3 resolves the extras of the first requirement only, so core[all] leads.
     # The build backend is the one of this environment (requirements-dev.txt): no index is asked for it.
     options = ["--no-build-isolation", "--quiet", "--constraint", str(ROOT / "constraints.txt")]
-    command = [sys.executable, "-m", "pip", "wheel"]
-    wanted = [f"{core}[all]", *map(str, others)]
-    done = subprocess.run([*command, *options, "--wheel-dir", str(folder), *wanted], capture_output=True, text=True)
-    if done.returncode:
-        raise RuntimeError(f"the wheelhouse could not be built:\n{done.stderr}")
+    command = [sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", str(folder)]
+    for wanted in ([f"{core}[all]", *map(str, others)], ["--find-links", str(folder), *our_extras()]):
+        done = subprocess.run([*command, *wanted], capture_output=True, text=True)
+        if done.returncode:
+            raise RuntimeError(f"the wheelhouse could not be built:\n{done.stderr}")
     return folder
 
 

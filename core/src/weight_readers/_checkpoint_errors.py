@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from weight_readers._error import WeightReadersError
 
 if TYPE_CHECKING:
     from weight_readers.tensors import TensorMeta
+
+_MADE_AGAIN = "Download the file again, or write it again with the tool that made it"
 
 
 class CheckpointError(WeightReadersError, ValueError):
@@ -21,6 +23,9 @@ class CheckpointError(WeightReadersError, ValueError):
     before the fault, so that a damaged file can still be shown; ``written`` names the caller's tensors that were
     filled before it.
     """
+
+    usual_fix: ClassVar[str | None] = None
+    """What mends it where whoever found it knows of nothing better."""
 
     partial: tuple[TensorMeta, ...] = ()
     written: tuple[str, ...] = ()
@@ -35,7 +40,7 @@ class CheckpointError(WeightReadersError, ValueError):
         found: object = None,
         fix: str | None = None,
     ) -> None:
-        super().__init__(what, fix=fix)
+        super().__init__(what, fix=fix or self.usual_fix)
         self.path = os.fspath(path)
         self.tensor = tensor
         self.expected = expected
@@ -79,6 +84,8 @@ class UnreadableFileError(CheckpointError, OSError):
 class EmptyFileError(CheckpointError):
     """The file has 0 bytes: a downloader made it and never filled it."""
 
+    usual_fix = _MADE_AGAIN
+
 
 class LfsPointerError(CheckpointError):
     """The file is a git-lfs pointer: the text that stands for a file which was never fetched."""
@@ -95,13 +102,19 @@ class UnsafePickleError(CheckpointError):
 class TruncatedFileError(CheckpointError):
     """The file ends before its own header says it does."""
 
+    usual_fix = _MADE_AGAIN
+
 
 class TrailingBytesError(CheckpointError):
     """The file goes on after the last byte its header accounts for."""
 
+    usual_fix = _MADE_AGAIN
+
 
 class HeaderError(CheckpointError):
     """The header is malformed: its length, its encoding, its JSON, or the type of a field."""
+
+    usual_fix = _MADE_AGAIN
 
 
 class UnknownDtypeError(CheckpointError):
@@ -115,9 +128,13 @@ class UnsupportedDtypeError(CheckpointError):
 class ShapeError(CheckpointError):
     """A shape that no tensor can have: too many dimensions, or a product that overflows."""
 
+    usual_fix = _MADE_AGAIN
+
 
 class TensorLayoutError(CheckpointError):
     """Byte ranges that disagree with the shapes or with each other: wrong size, gap or overlap."""
+
+    usual_fix = _MADE_AGAIN
 
 
 class DuplicateTensorError(CheckpointError):

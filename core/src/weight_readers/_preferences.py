@@ -75,10 +75,10 @@ PREFERENCES: tuple[Preference, ...] = (
         fact=lambda environment: str(environment.filesystem),
     ),
     Preference(
-        name="host-bound and kept",
+        name="tensors stay in host memory",
         applies=_kept_on_host,
         likes=lambda info, request: info.retains_file_mapping,
-        liked="keeps the mapping: pages that the kernel can drop, no copy",
+        liked="maps the file: no copy, and the kernel can drop pages",
         disliked="would copy every byte into anonymous memory",
     ),
     Preference(

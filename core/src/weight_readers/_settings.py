@@ -8,6 +8,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from weight_readers._warnings import warn_caller
+from weight_readers.errors import ConfigError
 
 DISABLE = "WEIGHT_READERS_DISABLE"
 PREFER = "WEIGHT_READERS_PREFER"
@@ -34,14 +35,15 @@ class Settings:
     def strict(self, argument: bool | None) -> bool:
         """Whether fallbacks are forbidden: by ``argument``, or by the variable where that is None.
 
-        Raises ValueError for a value of the variable that is neither true nor false. Only here, so that listings
+        Raises ConfigError for a value of the variable that is neither true nor false. Only here, so that listings
         work under a bad value, and an argument beats even that.
         """
         if argument is not None:
             return argument
         value = self.strict_text.strip().lower()
         if value not in _TRUE | _FALSE:
-            raise ValueError(f"{STRICT} must be 1 or 0, not {self.strict_text!r}")
+            what = f"{STRICT} must be 1 or 0, not {self.strict_text!r}"
+            raise ConfigError(what, option="strict", source=STRICT, fix=f"Set it to one of them, or unset {STRICT}")
         return value in _TRUE
 
     def to_json(self) -> dict[str, object]:

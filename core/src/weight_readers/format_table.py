@@ -42,7 +42,7 @@ class FormatTable:
         self._claims: dict[str, list[Claim]] = {each.format.name: [each] for each in _OURS}
         for claim in sorted(claims, key=lambda claim: (claim.format.name, claim.origin)):
             same = self._claims.setdefault(claim.format.name, [])
-            if all(claim.format != each.format for each in same):
+            if not any(claim.format.agrees(each.format) for each in same):
                 same.append(claim)
 
     @property

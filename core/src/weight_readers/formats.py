@@ -8,7 +8,7 @@ installs its reader, where that is not installed.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from weight_readers import _schema
@@ -90,6 +90,14 @@ class FileFormat(Schema):
         super().__post_init__()
         if not self.suffixes:
             raise ValueError(f"FileFormat {self.name!r} has no suffix: files of a folder are found by it")
+
+    def agrees(self, other: FileFormat) -> bool:
+        """Whether the same files are of both, in whatever order suffixes and signatures are declared."""
+        return self._unordered() == other._unordered()
+
+    def _unordered(self) -> FileFormat:
+        signatures = sorted(self.signatures, key=repr)
+        return replace(self, suffixes=tuple(sorted(self.suffixes)), signatures=tuple(signatures))
 
     def match(self, head: bytes) -> int:
         """How many bytes of its longest signature a file that begins with ``head`` has; 0 for none."""

@@ -138,6 +138,9 @@ def rank(
 def why_before(first: Precedence, second: Precedence, request: Request, environment: Environment) -> str:
     """In words, the weightiest point in which ``first`` comes before ``second``."""
     decisive = next(field for field in Precedence._fields if getattr(first, field) != getattr(second, field))
+    if decisive == "for_more_places":
+        places = " and ".join(f"{scheme}://" for scheme in sorted(request.schemes - _HERE))
+        return f"made for {places or 'local files'} alone, the others for other places too"
     if decisive != "auto":
         return _WHY[decisive]
     preferences = zip(applying(request, environment), first.auto, second.auto, strict=True)
@@ -150,7 +153,6 @@ _WHY = {
     "not_requested": "requested by name",
     "caller": "preferred by the caller",
     "environment": "preferred by WEIGHT_READERS_PREFER",
-    "for_more_places": "made for such places, the others for more",
     "fallback": "the others are fallbacks",
     "of_others": "a reader of this project before equals of others",
     "name": "first by name among equals: WEIGHT_READERS_PREFER says otherwise",

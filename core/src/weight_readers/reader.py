@@ -30,6 +30,8 @@ KeyFilter = Callable[[str], bool]
 class FileMeta(Schema):
     """One file: its size, the bytes its header takes, and the metadata it carries besides tensors.
 
+    ``header_bytes`` is at least what lies before the first tensor and at most all that is no tensor's.
+
     ``notices`` are sentences that a person should read of a file that is read all the same; each names the file.
     """
 

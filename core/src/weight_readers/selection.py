@@ -90,6 +90,24 @@ class Selection(Schema):
         passed_over = (c for c in self.candidates if self.chosen and c.code == "format")
         return tuple(c.name for c in passed_over if c.name != self.requested)
 
+    def made_with(self) -> list[tuple[str, Any, str]]:
+        """Name, value and origin of each option that the chosen reader is made with; it has its defaults for others.
+
+        The origin of what policy set for the case at hand is its reason.
+        """
+        chosen = self.candidate(self.chosen or "")
+        if chosen is None:
+            return []
+        given = {**chosen.settings, **self.request.options}
+        return [(name, value, self._origin(chosen, name, value)) for name, value in given.items()]
+
+    def _origin(self, chosen: Candidate, name: str, value: Any) -> str:
+        if name in self.request.options:
+            return "required by the caller"
+        if name in chosen.tuned:
+            return chosen.tuned[name]
+        return "set by the caller" if self.request.settings.get(name) == value else "owned tensors were asked for"
+
     def headline(self) -> str:
         """Who was chosen, and why, in one line."""
         return f"chosen: {self.chosen or 'none'}" + (f" ({self.reason})" if self.reason else "")

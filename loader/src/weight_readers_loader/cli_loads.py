@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 @click.option("--aliases", is_flag=True, help="Also give tensors the other names that the files' metadata records.")
 @options.report
 @options.which_ranks
-@click.option("--progress/--no-progress", default=True, help="Show progress on standard error.")
+@click.option(
+    "--progress/--no-progress", default=None, help="Show progress on standard error.  [default: on a terminal]"
+)
 @options.as_json
 @click.pass_context
 @output.reports_errors
@@ -56,6 +58,8 @@ def load(context: click.Context, **given: Any) -> None:
     into = options.imported(given.pop("into"), "--into")
     then = options.imported(given.pop("then"), "--then")
     as_json = given.pop("as_json")
+    if given["progress"] is None:
+        given["progress"] = sys.stderr.isatty()
     given |= {"layout_arguments": {name: given.pop(name) for name in options.WHICH_FILES}, "key_filter": key_filter}
     given |= {"config": config, "into": into, "on_file": note}
     if how is not None:

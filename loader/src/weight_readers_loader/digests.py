@@ -161,11 +161,14 @@ def _of_files(files: Iterable[LayoutFile], sums: Mapping[str, Digest], path: Pat
     return found
 
 
+_MANIFEST = "Give a text file that this user may read, as `sha256sum *.safetensors > FILE` makes it"
+
+
 def _sums(path: Path) -> dict[str, Digest]:
     try:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise UnreadableFileError("cannot read the manifest", path=path, found=str(error)) from error
+        raise UnreadableFileError("cannot read the manifest", path=path, found=str(error), fix=_MANIFEST) from error
     digests: dict[str, Digest] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.startswith("#"):

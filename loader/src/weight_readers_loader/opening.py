@@ -17,7 +17,7 @@ from weight_readers_loader.config import LayeredConfig, LoadConfig
 from weight_readers_loader.config.adapting import configured_adapters
 from weight_readers_loader.config.arguments import configured
 from weight_readers_loader.config.asked import asked, check_alone
-from weight_readers_loader.config.names import check_reader_options, warn_of_engine_keys
+from weight_readers_loader.config.names import check_reader_name, check_reader_options, warn_of_engine_keys
 from weight_readers_loader.contents import Contents
 from weight_readers_loader.files import CheckpointFiles
 from weight_readers_loader.loading import Source
@@ -109,6 +109,7 @@ def open_checkpoint(
         cache_dir=None if cache_dir is None else os.fspath(cache_dir),
     )
     check_alone(layers)
+    check_reader_name(layers.value("reader"))
     check_reader_options(layers, layers.value("reader"), scheme_of(reference))
     warn_of_engine_keys(engine)
     wishes = asked(layers)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Progress by bytes: a bar on a terminal, a line per 10 % elsewhere, nothing on any rank but the first."""
+"""Progress by bytes, on the first rank alone: a bar on a terminal, a line per 10 % elsewhere."""
 
 from __future__ import annotations
 

@@ -111,7 +111,7 @@ class LoadReport:
             ("read", f"{read}, {counted(self.files, 'file')}{from_storage}"),
             *(("decided", decision) for decision in self.decisions),
             ("dtypes", ", ".join(f"{name} {size(nbytes)}" for name, nbytes in self.dtypes.items())),
-            ("time", f"{self.seconds:.3f} s{after}{self._phases()}"),
+            ("time", f"{self.seconds:.3f} s{self._phases('read', 'place')}{after}{self._before()}"),
             ("memory", self._memory()),
             ("budget", self._budget()),
             ("verified", self._verified()),
@@ -119,12 +119,18 @@ class LoadReport:
         ]
 
     def _settings(self) -> str:
-        chosen = self.selection.candidate(self.reader or "")
-        return ", ".join(f"{name}={value}" for name, value in chosen.settings.items()) if chosen else ""
+        each = [f"{name}={value} ({why})" for name, value, why in self.selection.made_with()]
+        return ", ".join([*each, "the rest by default"]) if each else ""
 
-    def _phases(self) -> str:
-        each = ", ".join(f"{name} {seconds:.3f}" for name, seconds in self.phases.items())
-        return f"; {each} s" if each else ""
+    def _phases(self, *names: str) -> str:
+        each = ", ".join(f"{name} {self.phases[name]:.3f}" for name in names if name in self.phases)
+        return f" ({each})" if each else ""
+
+    def _before(self) -> str:
+        """What went by before the load itself: it is no part of ``seconds``."""
+        phases = self._phases(*(name for name in self.phases if name not in ("read", "place")))
+        before = sum(seconds for name, seconds in self.phases.items() if name not in ("read", "place"))
+        return f"; before that {before:.3f} s{phases}" if phases else ""
 
     def _budget(self) -> str:
         budget = self.selection.environment.host_memory_budget

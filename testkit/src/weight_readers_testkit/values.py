@@ -102,6 +102,14 @@ class ValueTests(Subject):
         same(written, {n: (m.dtype, m.stored_shape, m.nbytes, m.file) for n, m in meta.items()})
         assert [(path, self.path(tmp_path).stat().st_size)] == [(file.path, file.nbytes) for file in meta.files]
 
+    def test_what_is_no_tensors_bytes_is_counted_as_header(self, tmp_path: Path) -> None:
+        tensors = {name: stored(EVERYDAY, 5, seed=name) for name in "abc"}
+        meta = self.make().read_meta([self.file(tmp_path, tensors)])
+        (file,) = meta.files
+        before = min(each.offset for each in meta.values())
+        besides = file.nbytes - sum(each.nbytes for each in meta.values())
+        assert before <= file.header_bytes <= besides
+
     def test_the_meta_is_cores_own_kind_of_mapping(self, tmp_path: Path) -> None:
         meta = self.make().read_meta(self.shards(tmp_path, 1))
         assert isinstance(meta, CheckpointMeta)

@@ -102,6 +102,13 @@ class _MiscountsBytes(MappedReader):
         return CheckpointMeta({name: replace(each, nbytes=each.nbytes + 1) for name, each in meta.items()}, meta.files)
 
 
+@breaks("what_is_no_tensors_bytes_is_counted_as_header")
+class _CountsTheFileAsHeader(MappedReader):
+    def read_meta(self, files: Any) -> CheckpointMeta:
+        meta = super().read_meta(files)
+        return CheckpointMeta(dict(meta), [replace(file, header_bytes=file.nbytes) for file in meta.files])
+
+
 class _Listing(dict[str, Any]):
     files: Any = ()
 

@@ -16,7 +16,9 @@ from weight_readers.errors import (
     ConfigError,
     DistributedError,
     DuplicateReaderError,
+    EmptyFileError,
     FormatConflictError,
+    HeaderError,
     LfsPointerError,
     NoSuitableQuantMethodError,
     NoSuitableReaderError,
@@ -25,7 +27,10 @@ from weight_readers.errors import (
     PluginVersionError,
     ReaderFallbackWarning,
     ReaderUnavailableError,
+    ShapeError,
     TargetMismatchError,
+    TensorLayoutError,
+    TrailingBytesError,
     TruncatedFileError,
     UnknownReaderError,
     WeightReadersError,
@@ -167,10 +172,21 @@ def test_one_problem_is_raised_as_itself() -> None:
     assert problem is caught.value
 
 
+AGAIN = "Download the file again, or write it again with the tool that made it"
+
+
+@pytest.mark.parametrize(
+    "kind", [EmptyFileError, HeaderError, ShapeError, TensorLayoutError, TrailingBytesError, TruncatedFileError]
+)
+def test_damage_is_mended_by_a_sound_file_where_nothing_better_is_known(kind: type[CheckpointError]) -> None:
+    assert kind("damaged", path="a").fix == AGAIN
+    assert kind("damaged", path="a", fix="Do this").fix == "Do this"
+
+
 def test_several_problems_are_raised_together_and_each_is_said() -> None:
     with pytest.raises(CheckpointProblems) as caught:
         CheckpointProblems.raise_any([LfsPointerError("one", path="a"), TruncatedFileError("two", path="b")], path="p")
-    assert str(caught.value).splitlines() == ["2 problems: p", "  - one: a", "  - two: b"]
+    assert str(caught.value).splitlines() == ["2 problems: p", "  - one: a", f"  - two: b. {AGAIN}"]
 
 
 def test_a_single_error_lists_itself_as_its_problems() -> None:
@@ -187,5 +203,5 @@ def test_a_checkpoint_error_goes_to_json_as_plain_data() -> None:
         "tensor": "t",
         "expected": "[1, 2]",
         "found": 3,
-        "fix": None,
+        "fix": AGAIN,
     }

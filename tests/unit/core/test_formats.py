@@ -158,6 +158,14 @@ class TestAConflict:
         said = [str(FormatTable(claims).conflicts()[0]) for claims in ([one, other], [other, one])]
         assert said[0] == said[1]
 
+    def test_is_none_where_two_list_the_same_in_another_order(self) -> None:
+        first, second = Signature(data=b"ACME"), Signature(data=b"acme", offset=4)
+        one = acme(suffixes=[".a", ".b"], signatures=[first, second])
+        other = acme(suffixes=[".b", ".a"], signatures=[second, first])
+        assert table(one, other).conflicts() == []
+        assert table(one, other).require("acme").name == "acme"
+        assert table(one, acme(suffixes=[".a", ".b"], signatures=[first])).conflicts() != []
+
     def test_does_not_hide_that_a_format_is_not_known_at_all(self) -> None:
         for name in ("acme", "pt or acme", ""):
             with pytest.raises(ConfigError, match="no installed reader declares the format"):

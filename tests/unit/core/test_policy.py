@@ -135,7 +135,7 @@ def test_a_reader_that_yields_no_views_needs_no_setting_for_owned_tensors(reader
 
 RULES = {
     "network file system": (Request(), Environment(filesystem="nfs"), OWNED, MAPPED),
-    "host-bound and kept": (Request(kept_on_host=True), HERE, MAPPED, OWNED),
+    "tensors stay in host memory": (Request(kept_on_host=True), HERE, MAPPED, OWNED),
     "taken one by one on the host": (Request(device="cpu"), HERE, MAPPED, OWNED),
     "device placement": (Request(device="cuda:1"), HERE, info("direct", devices={"cuda"}), OWNED),
     "into existing tensors": (Request(into_targets=True), HERE, info("into", features={F.READ_INTO}), OWNED),
@@ -168,12 +168,12 @@ def test_an_auto_rule_puts_what_it_likes_first_and_says_so(rule: str) -> None:
         (Request(), HERE, []),
         (Request(device="cpu"), Environment(cpus=8, page_cache_residency=0.0), ["taken one by one on the host"]),
         (Request(device="cpu", owned=True), HERE, []),
-        (Request(device="cpu", kept_on_host=True), HERE, ["host-bound and kept"]),
+        (Request(device="cpu", kept_on_host=True), HERE, ["tensors stay in host memory"]),
         (Request(device="cpu", into_targets=True), HERE, ["into existing tensors"]),
         (Request(device="meta"), HERE, []),
         (Request(kept_on_host=True, owned=True), HERE, []),
         (Request(kept_on_host=True, device="cuda"), HERE, ["device placement"]),
-        (Request(kept_on_host=True), Environment(cpus=8), ["host-bound and kept"]),
+        (Request(kept_on_host=True), Environment(cpus=8), ["tensors stay in host memory"]),
         (Request(), Environment(cpus=1), []),
         (Request(), Environment(page_cache_residency=0.89), []),
         (Request(), Environment(filesystem="ext4"), []),
@@ -302,7 +302,10 @@ def test_the_weightiest_difference_is_the_reason(request_: Request, options: dic
 def test_that_a_reader_is_made_for_such_places_alone_is_said() -> None:
     infos = {i.name: i for i in (STORES, PLAIN)}
     first, second = rank({n: Accepted() for n in infos}, infos, Request(schemes={"file"}), HERE)
-    assert why_before(first, second, Request(schemes={"file"}), HERE) == "made for such places, the others for more"
+    assert (
+        why_before(first, second, Request(schemes={"file"}), HERE)
+        == "made for local files alone, the others for other places too"
+    )
 
 
 def test_equals_are_told_apart_by_name_and_that_is_said() -> None:

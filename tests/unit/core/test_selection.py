@@ -85,7 +85,7 @@ def test_the_rule_that_decided_is_the_reason() -> None:
     mapped = standing("z", features={Feature.FILE_MAPPING}, lifetime=Lifetime.MAPPED)
     selection = choose([standing("a"), mapped], Request(kept_on_host=True), HERE)
     assert selection.chosen == "z"
-    assert selection.reason == "host-bound and kept: keeps the mapping: pages that the kernel can drop, no copy"
+    assert selection.reason == "tensors stay in host memory: maps the file: no copy, and the kernel can drop pages"
 
 
 def test_the_stand_in_reads_the_format_of_the_reader_asked_for() -> None:

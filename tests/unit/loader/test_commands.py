@@ -166,7 +166,7 @@ class TestExplain:
     def test_a_reader_that_nobody_has_is_an_error(self, tmp_path: Path) -> None:
         write_sharded(tmp_path)
         done = invoke("explain", tmp_path, "--reader", "safetensor")
-        assert done.exit_code == 1
+        assert done.exit_code == 2
         assert "unknown weight reader 'safetensor'" in done.stderr
 
 
@@ -243,7 +243,6 @@ class TestLoad:
             (["--filter", "x*"], "no tensor of m matches --filter: it has t1, t2"),
             (["--sha256"], "no digest to verify model-00001-of-00002.safetensors"),
             (["--owned", "--option", "copy=false"], "contradicts owned=True"),
-            (["--reader", "nobody"], "unknown weight reader 'nobody'"),
             (["--variant", "fp16"], "no safetensors weights of variant 'fp16' here"),
         ],
     )
@@ -289,6 +288,50 @@ class TestLoad:
         assert document(done)["report"]["aliases"] == {"t2": "t1"}
 
 
+@pytest.mark.parametrize("command", ["load", "explain", "inspect"])
+def test_files_that_nothing_binds_together_are_said(command: str, tmp_path: Path) -> None:
+    for name in ("encoder", "decoder"):
+        write_tensors(tmp_path / f"{name}.safetensors", {name: ("F32", [1], floats(1))})
+    done = invoke(command, tmp_path)
+    assert done.exit_code == 0
+    assert "no index says that these belong together, and all are read: decoder.safetensors, encoder" in done.stdout
+    data = document(invoke(command, tmp_path, "--json"))
+    assert len(data["report"]["notices"] if command == "load" else data["notices"]) == 1
+
+
+@pytest.mark.parametrize("command", ["load", "explain", "bench"])
+def test_a_misspelt_reader_ends_with_2_before_any_file_is_looked_at(command: str) -> None:
+    done = invoke(command, "no/such/place", "--reader", "treaded", "--json")
+    assert done.exit_code == 2
+    assert "unknown weight reader 'treaded'" in done.stderr
+    assert "Did you mean 'threaded'?" in done.stderr
+    assert "no such file" not in done.stderr
+    assert [error["error"] for error in document(done)["errors"]] == ["UnknownReaderError"]
+
+
+def test_a_variable_that_says_nothing_ends_with_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WEIGHT_READERS_STRICT", "maybe")
+    weight_readers.refresh()
+    done = invoke("load", write_tensors(tmp_path / "m.safetensors", {"w": ("F32", [1], floats(1))}))
+    monkeypatch.undo()
+    weight_readers.refresh()
+    assert (done.exit_code, "WEIGHT_READERS_STRICT must be 1 or 0, not 'maybe'" in done.stderr) == (2, True)
+
+
+class TestProgress:
+    @pytest.fixture
+    def small(self, tmp_path: Path) -> Path:
+        return write_tensors(tmp_path / "m.safetensors", {"w": ("F32", [1], floats(1))})
+
+    def test_is_not_shown_off_a_terminal(self, small: Path) -> None:
+        assert invoke("load", small).stderr == ""
+
+    def test_is_lines_there_where_it_is_asked_for(self, small: Path) -> None:
+        lines = invoke("load", small, "--progress").stderr.splitlines()
+        assert "100%" in lines[-1]
+        assert not any("\r" in line for line in lines)
+
+
 class TestListAndDoctor:
     @pytest.fixture
     def site(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
@@ -328,7 +371,26 @@ class TestListAndDoctor:
         weight_readers.refresh()
         done = invoke("doctor")
         assert (done.exit_code, done.stdout.splitlines()[-1]) == (1, "something is broken, see above")
-        assert "unusable: aged: its backend 0.1 is too old. Update it" in done.stdout
+        assert "declines: aged: its backend 0.1 is too old. Update it" in done.stdout
+
+    @pytest.mark.parametrize(
+        "decline",
+        [
+            "if request.device == 'cuda' else Declined(reason='only for cuda', fix='Ask for device=cuda')",
+            "if environment.devices else Declined(reason='this machine has no device for it')",
+        ],
+    )
+    def test_a_reader_that_declines_one_request_or_this_machine_is_no_fault(self, decline: str, site: Site) -> None:
+        veto = (
+            "from weight_readers import Declined\n@hookimpl\ndef weight_readers_check(request, environment):\n"
+            f"    return None {decline}\n"
+        )
+        source = PLUGIN.format(name="choosy").replace("lifetime=", "devices={'cpu', 'cuda'}, lifetime=")
+        site.plugin("choosy", f"{source}\n{veto}")
+        weight_readers.refresh()
+        done = invoke("doctor")
+        assert (done.exit_code, done.stdout.splitlines()[-1]) == (0, "everything that is installed works")
+        assert "declines: choosy: " in done.stdout
 
     def test_a_reader_that_was_disabled_is_no_fault(self, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
         site.plugin("off")

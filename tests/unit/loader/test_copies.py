@@ -322,7 +322,7 @@ def test_the_commands_that_look_fetch_no_tensor(
 
 
 def test_the_load_command_tells_of_the_bytes_as_they_arrive(server: ObjectServer, model: Path) -> None:
-    done = CliRunner().invoke(cli, ["load", URI])
+    done = CliRunner().invoke(cli, ["load", URI, "--progress"])
     assert done.exit_code == 0, done.output
     assert f"{len(TENSORS)} tensors" in done.stdout
     assert "100%" in done.stderr

@@ -155,6 +155,14 @@ def test_two_totals_of_one_stem_are_ambiguous(tmp_path: Path) -> None:
     assert "(3 of 3 shards)" in str(caught.value.found)
 
 
+def test_several_files_that_nothing_binds_together_are_read_and_named(tmp_path: Path) -> None:
+    weights(tmp_path, "encoder.safetensors", "decoder.safetensors")
+    (notice,) = resolve(tmp_path).notices
+    assert notice.startswith("no index says that these belong together")
+    assert "decoder.safetensors, encoder.safetensors" in notice
+    assert resolve(tmp_path / "decoder.safetensors").notices == ()
+
+
 def test_loose_files_beside_shards_are_left_out_and_said(tmp_path: Path) -> None:
     write_sharded(tmp_path, index=False)
     weights(tmp_path, "mtp.safetensors")

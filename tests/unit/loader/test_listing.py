@@ -4,7 +4,10 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -158,3 +161,25 @@ def test_a_shard_that_loops_is_named_in_the_error(tmp_path: Path) -> None:
     with pytest.raises(UnreadableFileError, match="leads back to itself") as caught:
         usable_files(here, here.names(), of="x", expected="y")
     assert caught.value.path == str(tmp_path / "w")
+
+
+@contextmanager
+def as_nobody() -> Iterator[None]:
+    """Root may read everything: who is root is somebody else meanwhile."""
+    if os.geteuid():
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_a_folder_that_may_not_be_listed_is_an_error_that_says_what_lets_it() -> None:
+    with TemporaryDirectory() as parent:  # a folder of pytest's is root's alone
+        os.chmod(parent, 0o755)
+        (Path(parent) / "model").mkdir(mode=0)
+        with as_nobody(), pytest.raises(UnreadableFileError, match="cannot be listed") as caught:
+            FolderListing(f"{parent}/model").names()
+    assert "chmod u+rx" in str(caught.value.fix)

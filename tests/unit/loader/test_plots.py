@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.commands import Terminal, invoke
+from support.commands import Terminal, invoke, run
 from support.files import write_tensors
 
 from weight_readers_loader.commands.bench import Bench, Sample
@@ -110,6 +110,15 @@ def test_the_suffix_says_what_kind_of_picture_it_is(suffix: str, begins: bytes, 
     picture = model.with_name(f"m.{suffix}")
     assert invoke("inspect", model, "--json", "--plot", picture).exit_code == 0
     assert picture.read_bytes().startswith(begins)
+
+
+@pytest.mark.parametrize(("suffix", "words"), [("png", 1), ("pdf", 1), ("svg", 0)])
+def test_letters_that_no_font_has_are_said_once_where_they_are_drawn(suffix: str, words: int, tmp_path: Path) -> None:
+    name = "\U00012000\U00012001.weight"  # cuneiform, which the usual fonts lack
+    path = write_tensors(tmp_path / "m.safetensors", {name: ("F32", [1], bytes(4))})
+    done = run("inspect", path, "--plot", tmp_path / f"m.{suffix}")
+    assert (done.returncode, len(done.stderr.splitlines())) == (0, words), done.stderr
+    assert done.stderr.count("Install a font that has them, or write an .svg") == words
 
 
 def test_a_bar_of_bench_is_as_long_as_the_median_of_its_rounds(tmp_path: Path) -> None:

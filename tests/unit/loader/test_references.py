@@ -46,7 +46,6 @@ def test_a_text_that_can_be_no_repo_id_is_local_and_says_why(text: str, reason: 
         ("a/b@refs/pr/7", ("a/b", "refs/pr/7", None)),
         ("a/b:Q4_K_M", ("a/b", None, "Q4_K_M")),
         ("a/b@v1:Q4_K_M", ("a/b", "v1", "Q4_K_M")),
-        ("a/b ", ("a/b", None, None)),
     ],
 )
 def test_a_repo_id_is_taken_apart(text: str, parts: tuple[str | None, ...]) -> None:
@@ -239,6 +238,25 @@ def test_a_name_like_nothing_that_is_there_gets_no_guess(tmp_path: Path) -> None
 def test_a_path_that_exists_with_a_blank_at_its_end_is_taken_as_typed(tmp_path: Path) -> None:
     (tmp_path / "model ").mkdir()
     assert locate(parse_reference(f"{tmp_path}/model ")).path == f"{tmp_path}/model "
+
+
+@pytest.mark.parametrize("typed", ["owner/name ", " owner/name", "owner/name:Q4_K_M "])
+def test_a_blank_beside_a_name_on_the_hub_is_not_dropped(
+    typed: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    reference = parse_reference(typed)
+    assert (reference.hub, leads_to_hub(reference)) == (None, False)
+    with pytest.raises(CheckpointNotFoundError, match="because it begins or ends with a blank") as caught:
+        locate(reference)
+    assert caught.value.fix == f"Did you mean {typed.strip()!r}?"
+
+
+@pytest.mark.parametrize("typed", ["hf://owner/name ", " s3://bucket/folder"])
+def test_a_blank_beside_a_url_is_refused(typed: str) -> None:
+    with pytest.raises(CheckpointNotFoundError, match="begins or ends with a blank") as caught:
+        parse_reference(typed)
+    assert caught.value.fix == f"Did you mean {typed.strip()!r}?"
 
 
 def test_devices_fifos_and_sockets_are_refused_without_being_opened(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import torch
 from support.files import floats, write_sharded, write_tensors
 from torch import nn
 
-from weight_readers import ReadStats, TensorSlice, explain_selection
+from weight_readers import Environment, ReadStats, TensorSlice, explain_selection
 from weight_readers_loader import LoadReport, open_checkpoint
 from weight_readers_loader.meter import Clock, Meter
 
@@ -79,9 +79,24 @@ def test_dtypes_phases_and_what_was_skipped_are_said() -> None:
     said = lines(
         report(phases=phases, dtypes={"BF16": 2048, "F32": 4}, skipped=(("x.bin", "of format pt"), ("y", "z")))
     )
-    assert said["time"].endswith("; resolve 0.001, headers 0.002, select 0.000, read 1.250, place 0.250 s")
+    assert said["time"] == (
+        "1.500 s (read 1.250, place 0.250), first tensor after 2.5 ms; "
+        "before that 0.003 s (resolve 0.001, headers 0.002, select 0.000)"
+    )
     assert said["dtypes"] == "BF16 2.00 KiB, F32 4 B"
     assert said["skipped"] == "x.bin: of format pt; y: z"
+
+
+def test_each_setting_is_said_with_where_it_comes_from() -> None:
+    request = {"options": {"num_threads": 3}, "settings": {"direct_io": "off", "prefetch": 2}}
+    machine = Environment(cpus=2, page_cache_residency=1.0)
+    reader = {"format": "safetensors", "requested": "threaded", "environment": machine}
+    said = lines(report(selection=explain_selection(**reader, **request)))["settings"]
+    assert said == "direct_io=off (set by the caller), num_threads=3 (required by the caller), the rest by default"
+    said = lines(report(selection=explain_selection(**reader)))["settings"]
+    assert said == "num_threads=2 (2 CPUs for this process, and 4 threads at most), the rest by default"
+    owned = explain_selection(format="safetensors", requested="safetensors", owned=True)
+    assert lines(report(selection=owned))["settings"] == "copy=True (owned tensors were asked for), the rest by default"
 
 
 def test_what_cannot_have_come_from_storage_was_cached() -> None:

@@ -44,7 +44,16 @@ def test_a_place_that_cannot_be_written_is_refused_before_the_checkpoint_is_look
     done = load(tmp_path / "no-model", "--report", tmp_path / place)
     assert done.exit_code == 2
     assert f"cannot write {tmp_path / place}" in done.stderr
+    assert f".{Path(place).name}." not in done.stderr
     assert "no-model" not in done.stderr
+
+
+@pytest.mark.parametrize("command", [("load", "--report", "nowhere/x.json"), ("inspect", "--plot", "nowhere/x.png")])
+def test_a_missing_folder_is_what_the_message_names(command: tuple[str, str, str], tmp_path: Path) -> None:
+    name, option, place = command
+    done = CliRunner().invoke(cli, [name, str(tmp_path), option, str(tmp_path / place)])
+    assert (done.exit_code, f"No such file or directory: '{tmp_path / 'nowhere'}'" in done.stderr) == (2, True)
+    assert "Give a file in a folder that is there" in done.stderr
 
 
 def test_a_load_that_fails_leaves_the_older_report(tmp_path: Path) -> None:

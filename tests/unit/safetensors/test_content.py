@@ -60,6 +60,8 @@ FOREIGN = {
     "json with a mark": (b'\xef\xbb\xbf{"error": "Unauthorized"}', "JSON text", "error"),
     "gzip": (gzip.compress(b"abc"), "a gzip archive", "gunzip"),
     "tar": (tarred(), "a tar archive", "tar -xf"),
+    "text": (b"Repository not found, or you lack access.\n", "text", "download the file again"),
+    "text cut within a letter": ("Zugriff verweigert: f\u00fc".encode()[:-1], "text", "download the file again"),
     "numpy": (numpy_file(), "a numpy file", "Convert"),
     "zeros": (bytes(100), "nothing but zero bytes", "download"),
 }
@@ -114,5 +116,6 @@ def test_nothing_at_all_is_an_empty_file() -> None:
 
 
 def test_what_is_not_known_is_not_named() -> None:
-    assert recognise(b"hello world, how are you") is None
+    assert recognise(b"\x01\x02 hello world") is None
+    assert recognise(b"hello") is None
     assert recognise(b"") is None

@@ -52,6 +52,15 @@ def _is_torch_zip(head: bytes) -> bool:
     return head.startswith(b"PK\x03\x04") and b"/data.pkl" in head[:512]
 
 
+def _is_text(head: bytes) -> bool:
+    """Whether the first bytes are words: a character may be cut at the end, and eight bytes may be anything."""
+    try:
+        text = head.decode()
+    except UnicodeDecodeError as error:
+        text = head[: error.start].decode() if error.start >= len(head) - 3 else ""
+    return len(text) > 8 and all(letter.isprintable() or letter in "\t\r\n\f" for letter in text)
+
+
 def looks_like_safetensors(head: bytes) -> bool:
     """Whether a plausible header length is followed by ``{``.
 
@@ -83,6 +92,7 @@ CONTENTS = (
             _text_starts(b"{", b"[")),
     Content("nothing but zero bytes at its start",
             f"A download reserved the space and never filled it: {_DOWNLOAD.lower()}", lambda head: not any(head)),
+    Content("text", f"A note or an error message was saved in its place: {_DOWNLOAD.lower()}", _is_text),
 )  # fmt: skip
 """In order of preference: the first that matches is what the content is."""
 

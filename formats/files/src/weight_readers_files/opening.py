@@ -38,7 +38,8 @@ def open_regular(path: str) -> Iterator[io.FileIO]:
     except (FileNotFoundError, NotADirectoryError) as error:
         raise _not_found(path) from error
     except OSError as error:
-        raise UnreadableFileError(f"the file cannot be read: {error.strerror or error}", path=path) from error
+        fix = "Check the permissions of the file and of its folders" if isinstance(error, PermissionError) else None
+        raise UnreadableFileError(f"the file cannot be read: {error.strerror or error}", path=path, fix=fix) from error
     except ValueError as error:
         # os.stat says so of a path with a NUL in it.
         raise CheckpointNotFoundError(f"no file can have this name ({error})", path=path) from error

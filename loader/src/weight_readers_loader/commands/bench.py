@@ -20,6 +20,7 @@ import torch
 from weight_readers import Selection, TensorMeta, available_reader_names, describe_reader, explain_selection
 from weight_readers_loader.checkpoint import Checkpoint
 from weight_readers_loader.commands.bare_reads import bare_reads
+from weight_readers_loader.config.names import check_reader_name
 from weight_readers_loader.opening import open_checkpoint
 from weight_readers_loader.process import PeakMemory, storage_bytes_read
 from weight_readers_loader.streams import touched
@@ -134,6 +135,8 @@ def bench(
     """
     if rounds < 1:
         raise ValueError(f"rounds must be at least 1, not {rounds}")
+    for name in readers:
+        check_reader_name(name)
 
     opened = partial(
         open_checkpoint, reference, reader_options=options or None, on_file=on_file, **(layout_arguments or {})

@@ -5,11 +5,13 @@ from __future__ import annotations
 
 import platform
 import sys
+from itertools import product
 from typing import Any
 
 import importlib_metadata
 
 import weight_readers
+from weight_readers import Request
 from weight_readers_loader.commands.store_settings import StoreSettings, store_settings
 from weight_readers_loader.commands.views import troubles
 
@@ -42,8 +44,23 @@ def examine() -> dict[str, Any]:
 
 
 def _lame(report: dict[str, Any]) -> list[str]:
-    """Readers that lack what they import, or decline whatever is asked: their backend is too old."""
-    return [name for name, entry in report["unusable"].items() if entry["code"] in ("backend-missing", "vetoed")]
+    """Readers that lack what they import, and those that decline everything and say what would mend that.
+
+    One that declines some requests, or everything on this machine for good, is as it should be.
+    """
+    unusable = report["unusable"].items()
+    declining = [name for name, entry in unusable if entry["code"] == "vetoed" and entry["fix"]]
+    without_backend = [name for name, entry in unusable if entry["code"] == "backend-missing"]
+    return [*without_backend, *filter(_declines_everything, declining)]
+
+
+def _declines_everything(name: str) -> bool:
+    """Whether a reader declines each kind of request that it is made for, by its own words."""
+    info = weight_readers.describe_reader(name)
+    kinds = product(info.formats, info.schemes, {None, *info.devices})
+    asked = (Request(format=form, schemes=frozenset({scheme}), device=device) for form, scheme, device in kinds)
+    selections = (weight_readers.explain_selection(requested=name, strict=True, request=each) for each in asked)
+    return all(selection.chosen is None for selection in selections)
 
 
 def _version(distribution: str) -> str | None:

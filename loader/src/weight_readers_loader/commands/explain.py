@@ -23,7 +23,7 @@ from weight_readers_loader.commands.output import errors
 from weight_readers_loader.config import LayeredConfig
 from weight_readers_loader.config.adapting import configured_adapters
 from weight_readers_loader.config.asked import asked
-from weight_readers_loader.config.names import check_reader_options
+from weight_readers_loader.config.names import check_reader_name, check_reader_options
 from weight_readers_loader.preflight import preflight
 from weight_readers_loader.remote import headers_of
 from weight_readers_loader.resolve import Layout
@@ -63,12 +63,14 @@ class Explained:
         lines += [f"  option {setting}" for setting in self.config.settings()]
         if made := self._made_with():
             lines.append(f"  made with: {', '.join(f'{name}={value!r}' for name, value in made.items())}")
-        return lines + ([f"notice: {self.doubt}"] if self.doubt else [])
+        return lines + [f"notice: {notice}" for notice in self._notices()]
+
+    def _notices(self) -> list[str]:
+        return [*self.layout.notices, *filter(None, [self.doubt])]
 
     def _made_with(self) -> dict[str, Any]:
         """What the chosen reader's constructor gets: its share of the settings, and the options."""
-        chosen = self.selection.candidate(self.selection.chosen or "")
-        return {**chosen.settings, **self.selection.request.options} if chosen is not None else {}
+        return {name: value for name, value, _ in self.selection.made_with()}
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -80,7 +82,7 @@ class Explained:
             "selection": self.selection.to_json(),
             "config": self.config.to_json(),
             "made_with": self._made_with(),
-            "notices": [self.doubt] if self.doubt else [],
+            "notices": self._notices(),
             "errors": errors(self.error) if self.error else [],
         }
 
@@ -102,6 +104,7 @@ def explain(
     Where no reader fits, ``error`` is what a load would end with, the command that mends it included. Raises
     ConfigError as a load would; a value of a reader's option is tried out on the reader, without reading.
     """
+    check_reader_name(config.value("reader"))
     check_reader_options(config, config.value("reader"), scheme)
     wishes, device = asked(config), config.value("device") or "cpu"
     layout = resolve(wishes["options"])

@@ -16,7 +16,7 @@ import click
 
 from weight_readers import ConfigError, FormatConflictError
 from weight_readers_loader.commands.config import CACHE_DIR, FLAGS, MANIFEST, READER_OPTION
-from weight_readers_loader.commands.report_file import ReportFile
+from weight_readers_loader.commands.report_file import ReportFile, cannot_write
 
 if TYPE_CHECKING:
     from weight_readers_loader.config import LayeredConfig
@@ -145,7 +145,7 @@ def report_file(path: str | None) -> ReportFile | None:
     try:
         return None if path is None else ReportFile(path)
     except (OSError, ValueError) as error:  # ValueError: a name that no file can have
-        raise click.BadParameter(f"cannot write {path}: {error}", param_hint="--report") from error
+        raise click.BadParameter(cannot_write(path, error), param_hint="--report") from error
 
 
 def check_ranks(given: Mapping[str, Any]) -> None:

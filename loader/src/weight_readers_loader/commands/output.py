@@ -14,7 +14,7 @@ from typing import Any, TextIO
 
 import click
 
-from weight_readers import CheckpointError, ConfigError, WeightReadersError
+from weight_readers import CheckpointError, ConfigError, UnknownReaderError, WeightReadersError
 from weight_readers_loader.wording import visible
 
 SCHEMA = 1
@@ -27,6 +27,9 @@ CLOSED_PIPE = 128 + 13
 """What a shell reports of a process that wrote to a pipe which nobody reads any more."""
 
 _EXPECTED = (WeightReadersError, OSError, ValueError, TypeError, ImportError, MemoryError)
+
+_WORDS = (ConfigError, UnknownReaderError)
+"""Errors of what was typed, set or configured, whatever the checkpoint and the installation."""
 
 _STDOUT = f"{__name__}.stdout"
 """Where a context keeps the real standard output while a document is being made."""
@@ -55,7 +58,7 @@ def error(what: object) -> None:
 
 def reports_errors(command: F) -> F:
     """End a command that fails with its error on standard error, as JSON too where that was asked for, and code 1;
-    with 2 where an option is wrong in itself.
+    with 2 where an option or the name of a reader is wrong in itself.
 
     An error that nobody foresaw keeps its traceback: it is a fault of this project or of a plugin.
     """
@@ -74,7 +77,7 @@ def reports_errors(command: F) -> F:
             if not isinstance(failure, _EXPECTED):
                 raise
             error(_said(failure))
-            sys.exit(USAGE if isinstance(failure, ConfigError) else 1)
+            sys.exit(USAGE if isinstance(failure, _WORDS) else 1)
 
     return wrapped
 

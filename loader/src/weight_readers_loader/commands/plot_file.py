@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import io
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from weight_readers_loader.commands.report_file import WholeFile
+from weight_readers_loader.commands.report_file import WholeFile, cannot_write
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -40,16 +43,30 @@ class PlotFile(WholeFile):
 
         content = io.BytesIO()
         undated: Any = {"metadata": {"Date": None}} if self._kind == "svg" else {}
-        with rc_context(_SETTINGS):
+        with rc_context(_SETTINGS), _one_word_of_glyphs(matters=self._kind != "svg"):
             figure.savefig(content, format=self._kind, dpi=110, **undated)
         self.put(content.getvalue())
+
+
+@contextmanager
+def _one_word_of_glyphs(*, matters: bool) -> Iterator[None]:
+    """In place of matplotlib's warning for each letter that no installed font has, one, where it ``matters``."""
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        yield
+    lacking = [said for said in heard if "missing from font" in str(said.message)]
+    for said in (said for said in heard if said not in lacking):
+        warnings.warn_explicit(said.message, said.category, said.filename, said.lineno)
+    if lacking and matters:
+        what = "no font that is installed here has some letters of these names, and the picture has boxes for them"
+        warnings.warn(f"{what}. Install a font that has them, or write an .svg, which keeps them as text", stacklevel=2)
 
 
 def _plot_file(context: click.Context, parameter: click.Parameter, path: str | None) -> PlotFile | None:
     try:
         return None if path is None else PlotFile(path)
     except (OSError, ValueError) as error:
-        raise click.BadParameter(f"cannot write {path}: {error}", context, parameter) from error
+        raise click.BadParameter(cannot_write(path, error), context, parameter) from error
     except ImportError as error:
         raise click.ClickException(str(error)) from error
 

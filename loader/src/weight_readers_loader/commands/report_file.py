@@ -7,6 +7,7 @@ import json
 import os
 import secrets
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +27,9 @@ class WholeFile:
         temporary = self._write(content)
         try:
             temporary.replace(self._path)
-        except OSError:
+        except OSError as error:
             temporary.unlink(missing_ok=True)
-            raise
+            raise self._blamed(error) from error
 
     def _write(self, content: bytes) -> Path:
         """A new file beside the one that is to be, so that it can take its place in one step."""
@@ -38,10 +39,22 @@ class WholeFile:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
-        except OSError:
-            temporary.unlink(missing_ok=True)
-            raise
+        except OSError as error:
+            with suppress(OSError):  # its folder may be none
+                temporary.unlink()
+            raise self._blamed(error) from error
         return temporary
+
+    def _blamed(self, error: OSError) -> OSError:
+        """The same error, of the file that was asked for rather than of the one that nobody knows."""
+        lacks_folder = isinstance(error, (FileNotFoundError, NotADirectoryError))
+        return OSError(error.errno, error.strerror, str(self._path.parent if lacks_folder else self._path))
+
+
+def cannot_write(path: str | None, error: Exception) -> str:
+    """What to say of a file that a command was to write and cannot."""
+    advice = ". Give a file in a folder that is there and that you may write in" if isinstance(error, OSError) else ""
+    return f"cannot write {path}: {error}{advice}"
 
 
 class ReportFile(WholeFile):

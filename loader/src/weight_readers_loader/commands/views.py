@@ -76,7 +76,7 @@ def troubles(report: Mapping[str, Any]) -> list[str]:
     lines = [f"broken: {name} ({_origin(entry)}): {entry['cause']}" for name, entry in report["broken"].items()]
     lines += [f"duplicate: {name}: {' and '.join(owners)}" for name, owners in report["duplicates"].items()]
     lines += [
-        f"unusable: {name}: {_reason(entry)}"
+        f"{'declines' if entry['code'] == 'vetoed' else 'unusable'}: {name}: {_reason(entry)}"
         for name, entry in report["unusable"].items()
         if entry["code"] != "duplicate"
     ]

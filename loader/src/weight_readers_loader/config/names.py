@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a reader's options are any reader's, and an engine's keys any veto's: before a file is looked at."""
+"""Whether a reader's name and options are any reader's, and an engine's keys any veto's: before a file is looked at."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from weight_readers import ConfigError, Feature, ReaderInfo
+from weight_readers import ConfigError, Feature, ReaderInfo, explain_selection
 from weight_readers_loader.config.asked import installed
 from weight_readers_loader.config.layers import LayeredConfig
 from weight_readers_loader.config.refusals import closest, hint
@@ -17,6 +17,12 @@ _CLOSE = 0.7
 
 _THERE = frozenset({Feature.LISTS, Feature.FETCHES})
 """What a reader does in a store for the reader of the weights."""
+
+
+def check_reader_name(named: str | None) -> None:
+    """Raise UnknownReaderError for a name that no reader has, installed or not; DuplicateReaderError for one of two."""
+    if named is not None:
+        explain_selection(requested=named, strict=False)
 
 
 def check_reader_options(config: LayeredConfig, named: str | None, scheme: str) -> None:

@@ -78,7 +78,7 @@ class Asked:
                 path=path,
                 expected=f"variant {self.variant!r}",
                 found=variant_text(variant),
-                fix="Leave out variant=, or give another file.",
+                fix="Leave out variant= (--variant), or give another file.",
             )
 
 
@@ -173,7 +173,7 @@ def of_variant(listing: Listing, items: Sequence[Item], asked: str | None) -> li
         path=listing.root,
         expected=variant_text(asked),
         found=", ".join(variant_text(v) for v in ([None] if any(not i.variant for i in items) else []) + here),
-        fix=f"{passing('variant', here[0])}." if here else "Leave out variant=.",
+        fix=f"{passing('variant', here[0])}." if here else "Leave out variant= (--variant).",
     )
 
 

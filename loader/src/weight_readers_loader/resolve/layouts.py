@@ -181,6 +181,8 @@ def _of_families(listing: Listing, seen: Survey, families: Sequence[Family], ask
     files, problems = sorted_out(listing, names, expected=expected)
     rest = left_out(seen, names, first, f"no part of {first.title}")
     said = notices(rest)
+    if len(families) > 1:
+        said = (f"no index says that these belong together, and all are read: {some(names, 5)}; give one alone", *said)
     if first.tier:
         said = (f"{first.title} is {first.standing}; no other {first.format} weights are here, so it is read", *said)
     return Layout(

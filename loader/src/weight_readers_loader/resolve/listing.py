@@ -19,6 +19,8 @@ __all__ = ["NAME_LIMIT", "READABLE", "Entry", "FolderListing", "LayoutFile", "Li
 READABLE = "Put the file itself there, readable by this user."
 """What mends a name that cannot be read."""
 
+_LISTABLE = "Let this user list it (chmod u+rx as its owner), or give another folder."
+
 NAME_LIMIT = 4096
 """The longest name or path that is looked at, in characters; Linux opens no longer one."""
 
@@ -124,7 +126,7 @@ class FolderListing:
         except FileNotFoundError:
             raise CheckpointNotFoundError("no such folder", path=self.root) from None
         except OSError as error:
-            raise _unreadable("the folder cannot be listed", self.root, error) from error
+            raise _unreadable("the folder cannot be listed", self.root, error, fix=_LISTABLE) from error
         found.sort(key=lambda item: natural_key(item[0]))
         return tuple(n for n, is_folder in found if not is_folder), tuple(n for n, is_folder in found if is_folder)
 
@@ -206,5 +208,5 @@ def _reason(error: OSError) -> str:
     return error.strerror or str(error)
 
 
-def _unreadable(what: str, path: str, error: OSError) -> UnreadableFileError:
-    return UnreadableFileError(what, path=path, found=_reason(error), fix=READABLE)
+def _unreadable(what: str, path: str, error: OSError, fix: str = READABLE) -> UnreadableFileError:
+    return UnreadableFileError(what, path=path, found=_reason(error), fix=fix)

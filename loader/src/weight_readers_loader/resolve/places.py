@@ -104,7 +104,7 @@ def _not_found(path: str, reference: Reference) -> CheckpointNotFoundError:
     if os.path.islink(path.rstrip("/")):
         what, found = "the link leads nowhere", f"a symbolic link to {os.readlink(path.rstrip('/'))}"
         return CheckpointNotFoundError(what, path=path, found=found, fix="Download the file again.")
-    meant = _meant(path)
+    meant = _meant(path) or (path.strip() if path != path.strip() else None)
     hint = f"Did you mean {meant!r}?" if meant else None
     if (first := _first_folder(reference)) is not None:
         reason, fix = f"there is a folder {first!r} here", f"For the Hub write hf://{path.strip()}."

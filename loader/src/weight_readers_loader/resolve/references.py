@@ -60,6 +60,7 @@ def parse_reference(text: str | os.PathLike[str]) -> Reference:
         raise TypeError(f"a reference is a str or an os.PathLike of str, not {short(repr(text))}")
     if (fault := _fault(path)) is not None:
         raise CheckpointNotFoundError(f"the reference {fault}", path=short(ascii(path)), fix=GIVE)
+    _refuse_blanks(path)
     if not isinstance(text, str):
         return Reference(text=path, kind="local", path=path, reason="it was given as a path object")
     return _parse_url(path) or _parse_repo(path) or _parse_local(path)
@@ -80,13 +81,21 @@ def _fault(path: str) -> str | None:
     return None
 
 
+def _refuse_blanks(text: str) -> None:
+    """Raises CheckpointNotFoundError for a URL with a blank at an end: dropping it would be a guess."""
+    meant = text.strip()
+    if meant != text and _SCHEME.fullmatch(meant):
+        what = "the reference begins or ends with a blank"
+        raise CheckpointNotFoundError(what, path=short(repr(text)), fix=f"Did you mean {short(repr(meant))}?")
+
+
 def _parse_url(text: str) -> Reference | None:
-    match = _SCHEME.fullmatch(text.strip())
+    match = _SCHEME.fullmatch(text)
     if match is None:
         return None
     scheme = match["scheme"].lower()
     if scheme != "hf":
-        return Reference(text=text, kind="url", path=text, scheme=scheme, selector=_selector(text.strip()))
+        return Reference(text=text, kind="url", path=text, scheme=scheme, selector=_selector(text))
     found = parse_url(match["rest"])
     if isinstance(found, str):
         raise CheckpointNotFoundError(f"the reference names no model on the Hub: {found}", path=short(text), fix=_HF)
@@ -94,15 +103,15 @@ def _parse_url(text: str) -> Reference | None:
 
 
 def _parse_repo(text: str) -> Reference | None:
-    words = text.strip()
-    found = parse_short_name(words)
-    if found is None or (found.inner is None and _why_local_only(words) is not None) or words[0] in "/.~":
+    found = parse_short_name(text)
+    if found is None or (found.inner is None and _why_local_only(text) is not None) or text[0] in "/.~":
         return None
     return Reference(text=text, kind="repo", path=text, hub=found, selector=found.selector)
 
 
 def _parse_local(text: str) -> Reference:
-    reason = _why_local_only(text.strip()) or "it does not have the form owner/name"
+    form = "it does not have the form owner/name"
+    reason = _why_local_only(text.strip()) or (form if text == text.strip() else "it begins or ends with a blank")
     return Reference(text=text, kind="local", path=text, reason=reason, selector=_selector(text))
 
 

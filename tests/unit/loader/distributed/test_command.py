@@ -29,7 +29,7 @@ def test_torchrun_starts_ranks_of_which_one_reads_where_the_configuration_says_s
     report, config = tmp_path / "report.json", tmp_path / "weights.toml"
     config.write_text("enable_broadcast_weight_load = true\n")
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python"]
-    arguments = ["load", str(path), "--config", str(config), "--json", "--report", str(report)]
+    arguments = ["load", str(path), "--config", str(config), "--json", "--progress", "--report", str(report)]
     done = subprocess.run(
         [*torchrun, str(COMMAND), *arguments],
         env=environment(),
