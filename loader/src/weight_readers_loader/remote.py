@@ -14,8 +14,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from weight_readers import CheckpointError, CheckpointMeta, FileMeta, TensorMeta, UnreadableFileError
-from weight_readers.threads import Pool
 from weight_readers_loader.headers import ReadsHeaders
+from weight_readers_loader.pool import Pool
 from weight_readers_loader.resolve import Layout
 from weight_readers_loader.resolve.formats import file_format
 from weight_readers_loader.resolve.layouts import Remote

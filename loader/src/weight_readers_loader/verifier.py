@@ -11,10 +11,10 @@ from types import TracebackType
 import torch
 
 from weight_readers import CheckpointError, CheckpointProblems, DigestMismatchError, ReadStats, TensorMeta
-from weight_readers.threads import Pool
 from weight_readers_loader.digests import Digest, Hash, mismatch
 from weight_readers_loader.environment import available_cpus
 from weight_readers_loader.hashing import FileHash, Piece, ReadAt
+from weight_readers_loader.pool import Pool
 from weight_readers_loader.streams import Stream, Update, Weights, ended
 
 MAX_THREADS = 4

@@ -9,9 +9,9 @@ from functools import partial
 from weight_readers.errors import CheckpointError
 from weight_readers.reader import CheckpointMeta, Files
 from weight_readers.tensors import TensorMeta, TensorTable
-from weight_readers.threads import Pool
 from weight_readers_files import natural_order, open_regular
 from weight_readers_files.sets import common_folder, shared
+from weight_readers_files.threads import Pool
 from weight_readers_safetensors.header import Header, Opener, raise_problems, scan_header
 
 MAX_THREADS = 8

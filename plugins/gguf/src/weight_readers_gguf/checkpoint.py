@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from weight_readers.errors import CheckpointError, CheckpointProblems, DuplicateTensorError
 from weight_readers.reader import Files
-from weight_readers.threads import Pool
 from weight_readers_files import natural_order
 from weight_readers_files.sets import common_folder
+from weight_readers_files.threads import Pool
 from weight_readers_gguf.header import GGUFHeader, Metadata, held_header
 from weight_readers_gguf.problems import Problems
 from weight_readers_gguf.sets import set_problems, split_of

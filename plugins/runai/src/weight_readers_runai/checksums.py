@@ -19,7 +19,7 @@ from itertools import islice
 from typing import Any, Protocol
 
 from weight_readers import StoredDigest
-from weight_readers.threads import Pool
+from weight_readers_files.threads import Pool
 from weight_readers_runai.store import BLOCK_BYTES, Store
 from weight_readers_runai.uris import Uri
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 from weight_readers import CheckpointError, CheckpointMeta
 from weight_readers.reader import Files
-from weight_readers.threads import Pool
 from weight_readers_files import FilePlan, natural_order
+from weight_readers_files.threads import Pool
 from weight_readers_runai import leaving, native, refusals
 from weight_readers_runai.deadline import within
 from weight_readers_runai.options import DEFAULT_MEMORY_LIMIT, Options

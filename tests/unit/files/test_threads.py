@@ -9,7 +9,7 @@ from textwrap import dedent
 import pytest
 from support.measure import output_of
 
-from weight_readers.threads import Pool
+from weight_readers_files.threads import Pool
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def test_work_is_done_by_other_threads_where_there_are_any() -> None:
 def test_a_thread_that_outlives_the_main_one_gets_its_work_done() -> None:
     source = """
         import threading
-        from weight_readers.threads import Pool
+        from weight_readers_files.threads import Pool
         def late():
             threading.main_thread().join()
             with Pool(4) as pool:
@@ -46,7 +46,7 @@ def test_a_thread_that_outlives_the_main_one_gets_its_work_done() -> None:
 def test_work_under_way_when_the_main_thread_ends_is_gone_on_with() -> None:
     source = """
         import threading
-        from weight_readers.threads import Pool
+        from weight_readers_files.threads import Pool
         begun = threading.Event()
         def late():
             with Pool(2) as pool:
