@@ -2,8 +2,9 @@
 """``python -m benchmarks.distributed``: bytes that each rank reads, and wall time, of the ways to load on many ranks.
 
 Ranks are processes over gloo on this machine, forked from a server that has imported torch. The arms take turns in
-every round: every rank reads all, broadcast, partition, slices, and `torch.distributed.checkpoint` with its reader for
-Hugging Face checkpoints, which reads each rank's shards of DTensors. Bytes are those of the kernel's count (``rchar``),
+every round: every rank reads all, broadcast, partition, slices (of rows, and into DTensors of a mesh of two dimensions,
+rows by columns), and `torch.distributed.checkpoint` with its reader for Hugging Face checkpoints, which reads each
+rank's shards of DTensors by rows. Bytes are those of the kernel's count (``rchar``),
 which does not see a mapping: the peer maps its files, so its share is shown as 0.
 """
 
@@ -14,13 +15,16 @@ import multiprocessing
 import socket
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+
+if TYPE_CHECKING:
+    from torch.distributed.tensor.placement_types import Placement
 
 MIB = 1 << 20
 
@@ -37,11 +41,11 @@ def main() -> None:
 
 
 def make(folder: Path, mib: int) -> int:
-    """8 tensors of bf16 in one file; the bytes of them."""
+    """8 tensors of bf16, 4096 columns wide, in one file; the bytes of them."""
     from safetensors.torch import save_file
 
-    rows = max(8, mib * MIB // 8 // 2 / 1024)
-    tensors = {f"w{number}": torch.randn(int(rows), 1024).bfloat16() for number in range(8)}
+    rows = max(8, mib * MIB // 8 // 2 // 4096)
+    tensors = {f"w{number}": torch.randn(rows, 4096).bfloat16() for number in range(8)}
     save_file(tensors, folder / "model-00001-of-00001.safetensors", metadata={"format": "pt"})
     return sum(tensor.nbytes for tensor in tensors.values())
 
@@ -67,9 +71,10 @@ def measure(folder: Path, ranks: int, rounds: int) -> dict[str, list[Any]]:
 def _rank(rank: int, ranks: int, port: int, folder: Path, rounds: int, queue: Any) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
-    found: dict[str, list[Any]] = {arm: [] for arm in ARMS}
+    arms = {arm: load for arm, load in ARMS.items() if load is not mesh or (ranks > 2 and ranks % 2 == 0)}
+    found: dict[str, list[Any]] = {arm: [] for arm in arms}
     for _ in range(rounds):
-        for arm, load in ARMS.items():
+        for arm, load in arms.items():
             dist.barrier()
             begun, before = time.perf_counter(), _rchar()
             load(folder)
@@ -98,20 +103,37 @@ def ours(how: str) -> Callable[[Path], None]:
     return load
 
 
+def mesh(folder: Path) -> None:
+    """Into DTensors of this rank's rows and columns, where the ranks make a mesh of two dimensions."""
+    from torch.distributed.tensor import Shard
+
+    from weight_readers_loader.distributed import open_distributed
+
+    targets = _empty(folder, (dist.get_world_size() // 2, 2), [Shard(0), Shard(1)])
+    open_distributed(folder, how="slices").load_into(targets)
+
+
 def peer(folder: Path) -> None:
     """torch.distributed.checkpoint into DTensors of this rank's rows."""
     import torch.distributed.checkpoint as dcp
-    from safetensors import safe_open
     from torch.distributed.checkpoint import HuggingFaceStorageReader
+    from torch.distributed.tensor import Shard
+
+    state = _empty(folder, (dist.get_world_size(),), [Shard(0)])
+    dcp.load(state, storage_reader=HuggingFaceStorageReader(str(folder)))
+
+
+def _empty(folder: Path, ranks: tuple[int, ...], placements: Sequence[Placement]) -> dict[str, Any]:
+    """DTensors for every tensor of the checkpoint, placed so on a mesh of ``ranks``."""
+    from safetensors import safe_open
     from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.tensor import Shard, empty
+    from torch.distributed.tensor import empty
 
     (path,) = folder.iterdir()
-    mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+    on = init_device_mesh("cpu", ranks)
     with safe_open(path, framework="pt") as file:
         shapes = {name: file.get_slice(name).get_shape() for name in file.keys()}  # noqa: SIM118 - no mapping
-    state = {n: empty(*s, dtype=torch.bfloat16, device_mesh=mesh, placements=[Shard(0)]) for n, s in shapes.items()}
-    dcp.load(state, storage_reader=HuggingFaceStorageReader(str(folder)))
+    return {n: empty(*s, dtype=torch.bfloat16, device_mesh=on, placements=placements) for n, s in shapes.items()}
 
 
 ARMS: dict[str, Callable[[Path], None]] = {
@@ -119,6 +141,7 @@ ARMS: dict[str, Callable[[Path], None]] = {
     "broadcast": ours("broadcast"),
     "partition": ours("partition"),
     "slices": ours("slices"),
+    "slices, rows by columns": mesh,
     "torch.distributed.checkpoint": peer,
 }
 
