@@ -93,6 +93,15 @@ def test_a_target_takes_what_slices_of_two_dimensions_have_in_common(
     assert (stats.bytes_wanted, stats.bytes_read) == (24, 24)
 
 
+def test_one_element_is_filled_whatever_the_strides_of_its_target(reader: _Reads, tmp_path: Path) -> None:
+    """It counts as contiguous, and torch refuses a view of it in another dtype."""
+    path = write_tensors(tmp_path / "m.safetensors", {"a": tensor("F32", 1)})
+    memory = torch.zeros(1, 2)
+    reader.read_into([path], {"a": memory[:, 0]})
+    assert torch.equal(load_file(path)["a"], memory[0, :1])
+    assert memory[0, 1] == 0
+
+
 def test_what_is_no_mapping_is_refused(reader: _Reads, shard: Path) -> None:
     wrong: Any = [("a", torch.zeros(4, 6))]
     with pytest.raises(TypeError, match="targets must be a mapping of tensor names to tensors, not list"):

@@ -260,5 +260,6 @@ def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
     """By bytes, not by value: NaN is equal to itself here, and not every dtype has a comparison."""
     if one.dtype != other.dtype or one.shape != other.shape:
         return False
-    raw = (tensor.detach().contiguous().reshape(-1).view(torch.uint8) for tensor in (one, other))
+    whole = (tensor.detach().contiguous() for tensor in (one, other))
+    raw = (tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8) for tensor in whole)
     return torch.equal(*raw)

@@ -135,7 +135,7 @@ def touched(weights: Weights) -> Stream:
     with ended(weights):
         for name, tensor in weights:
             if tensor.device.type == "cpu" and tensor.is_contiguous() and tensor.numel():
-                raw = tensor.reshape(-1).view(torch.uint8)
+                raw = tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
                 raw[:: mmap.PAGESIZE].sum() + raw[-1]
             yield name, tensor
 

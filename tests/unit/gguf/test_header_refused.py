@@ -62,7 +62,7 @@ def one_tensor(*dims: int, type_id: int = 0, offset: int = 0, data: bytes = byte
         (b"lmgg" + bytes(30), ForeignContentError, "before GGUF"),
         (b"\x1f\x8b\x08", ForeignContentError, "gzip"),
         (bytes(5000), ForeignContentError, "zero bytes"),
-        (b"some text", ForeignContentError, "nothing that is known"),
+        (b"some text", ForeignContentError, "the content is text"),
         (b"GGUf" + bytes(60), ForeignContentError, "nothing that is known"),
     ],
 )

@@ -202,4 +202,4 @@ class TestOfALoad:
         candidate = checkpoint.report.selection.candidate("threaded")
         assert candidate is not None
         assert (checkpoint.report.reader, candidate.settings) == ("threaded", {"num_threads": 8})
-        assert "settings:   num_threads=8" in str(checkpoint.report).splitlines()
+        assert "settings:   num_threads=8 (nfs: requests wait together" in str(checkpoint.report)

@@ -254,7 +254,6 @@ def test_a_shard_that_the_index_names_and_the_hub_lacks_is_missing_before_any_do
 @pytest.mark.parametrize(
     ("keywords", "kind"),
     [
-        ({"reader": "none"}, UnknownReaderError),
         ({"reader": "gguf", "strict": True}, ReaderUnavailableError),
         ({"reader_options": {"dequantize": "bfloat16"}}, NoSuitableReaderError),
     ],
@@ -265,6 +264,12 @@ def test_what_no_reader_can_do_is_refused_before_any_download(
     with pytest.raises(kind):
         open_checkpoint("own/model", **keywords)
     assert hub.downloads() == ["model.safetensors.index.json"]
+
+
+def test_a_reader_that_nobody_has_is_refused_before_any_request(hub: HubServer) -> None:
+    with pytest.raises(UnknownReaderError):
+        open_checkpoint("own/model", reader="none")
+    assert hub.asked == []
 
 
 def test_a_conflict_with_a_quantization_is_refused_before_any_request(hub: HubServer) -> None:

@@ -28,11 +28,25 @@ def test_the_report_of_a_load_is_written_as_json(tmp_path: Path) -> None:
 
 def test_an_older_report_is_replaced_and_a_link_to_it_stays_one(tmp_path: Path) -> None:
     write_sharded(tmp_path / "model")
-    (tmp_path / "real.json").write_text("older")
     (tmp_path / "link.json").symlink_to("real.json")
-    assert load(tmp_path / "model", "--report", tmp_path / "link.json").exit_code == 0
-    assert (tmp_path / "link.json").is_symlink()
-    assert json.loads((tmp_path / "real.json").read_text())["version"] == 1
+    for older in ("", '{"version": 0, "reader": "x", "selection": {}}'):
+        (tmp_path / "real.json").write_text(older)
+        assert load(tmp_path / "model", "--report", tmp_path / "link.json").exit_code == 0
+        assert (tmp_path / "link.json").is_symlink()
+        assert json.loads((tmp_path / "real.json").read_text())["version"] == 1
+
+
+def test_a_file_that_is_no_report_stays(tmp_path: Path) -> None:
+    """The weights themselves, as a rule: one argument too many, or the wrong one first."""
+    first, _ = write_sharded(tmp_path / "model")
+    (tmp_path / "model" / "config.json").write_text('{"version": 1}')
+    (tmp_path / "notes.txt").write_text("mine")
+    (index,) = (tmp_path / "model").glob("*.index.json")
+    for path in (first, index, tmp_path / "model" / "config.json", tmp_path / "notes.txt"):
+        before = Path(path).read_bytes()
+        done = load(tmp_path / "model", "--report", path)
+        assert (done.exit_code, Path(path).read_bytes()) == (2, before)
+        assert f"cannot write {path}: {path} is there and is no report" in done.stderr
 
 
 @pytest.mark.parametrize("place", ["nowhere/out.json", "folder", "pipe"])
@@ -59,7 +73,8 @@ def test_a_missing_folder_is_what_the_message_names(command: tuple[str, str, str
 def test_a_load_that_fails_leaves_the_older_report(tmp_path: Path) -> None:
     first, _ = write_sharded(tmp_path / "model")
     first.write_bytes(first.read_bytes()[:-1])
-    (tmp_path / "out.json").write_text("older")
+    older = '{"reader": "x", "selection": {}}'
+    (tmp_path / "out.json").write_text(older)
     assert load(tmp_path / "model", "--report", tmp_path / "out.json").exit_code == 1
-    assert (tmp_path / "out.json").read_text() == "older"
+    assert (tmp_path / "out.json").read_text() == older
     assert sorted(path.name for path in tmp_path.iterdir()) == ["model", "out.json"]

@@ -175,7 +175,8 @@ def tar_bytes() -> bytes:
         (gzip.compress(b"x"), ForeignContentError, "a gzip archive"),
         (tar_bytes(), ForeignContentError, "a tar archive"),
         (bytes(4096), ForeignContentError, "zero bytes"),
-        (b"nothing at all", ForeignContentError, "nothing that is known"),
+        (b"nothing at all", ForeignContentError, "the content is text"),
+        (b"\x01\x02\xff nothing", ForeignContentError, "nothing that is known"),
     ],
 )
 def test_other_content_under_the_name_is_named(

@@ -322,6 +322,15 @@ def test_progress_of_reading_into_targets_tells_of_bytes_within_a_tensor(tmp_pat
     assert {1010} == {each.bytes_wanted for each in calls}
 
 
+def test_progress_is_told_on_the_way_however_fast_the_bytes_come(tmp_path: Path) -> None:
+    names = [f"t{number}" for number in range(1000)]
+    path = write_tensors(tmp_path / "m.safetensors", {name: tensor("U8", 1000) for name in names})
+    calls: list[ReadStats] = []
+    targets = {name: torch.zeros(1000, dtype=torch.uint8) for name in names}
+    ThreadedReader(chunk_bytes=1000).read_into([path], targets, on_progress=calls.append)
+    assert calls[0].bytes_read < 1_000_000 == calls[-1].bytes_read
+
+
 def test_an_error_of_the_progress_callback_is_the_callers(tmp_path: Path) -> None:
     class Enough(Exception):
         pass

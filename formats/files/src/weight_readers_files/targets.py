@@ -132,6 +132,14 @@ def blocks(target: torch.Tensor, limit: int) -> Iterator[torch.Tensor]:
         yield target[begin : begin + limit // row]
 
 
+def as_bytes(target: torch.Tensor) -> torch.Tensor:
+    """``uint8 [nbytes]``: the memory of a contiguous tensor.
+
+    One of a single element is contiguous whatever its strides are, and not for a view of another dtype.
+    """
+    return target.as_strided((target.numel(),), (1,)).view(torch.uint8)
+
+
 def tell_autograd(written: Iterable[torch.Tensor]) -> None:
     """Count a change of each: a graph that holds the old values must not go on with the new ones."""
     for target in written:

@@ -76,7 +76,7 @@ def _requests(metas: Sequence[TensorMeta]) -> list[list[_Piece]]:
 
 
 def _memory_of(target: torch.Tensor, piece: _Piece) -> memoryview:
-    raw = memoryview(target.reshape(-1).view(torch.uint8).numpy())  # type: ignore[arg-type]
+    raw = memoryview(target.as_strided((target.numel(),), (1,)).view(torch.uint8).numpy())  # type: ignore[arg-type]
     return raw[piece.start : piece.start + piece.length]
 
 

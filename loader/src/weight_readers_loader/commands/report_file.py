@@ -58,8 +58,25 @@ def cannot_write(path: str | None, error: Exception) -> str:
 
 
 class ReportFile(WholeFile):
-    """The file of ``--report``."""
+    """The file of ``--report``: new, or in place of an earlier report. Other files stay: they may be the weights."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path)
+        if self._path.exists() and self._path.stat().st_size and not _is_report(self._path):
+            raise FileExistsError(f"{path} is there and is no report")
 
     def write(self, data: Mapping[str, Any]) -> None:
         """Put ``data`` there as JSON. Raises OSError."""
         self.put((json.dumps(data, indent=2) + "\n").encode())
+
+
+_REPORT_BYTES = 64 << 20
+"""No report is larger."""
+
+
+def _is_report(path: Path) -> bool:
+    try:
+        data = json.loads(path.read_bytes()) if path.stat().st_size <= _REPORT_BYTES else None
+    except ValueError:
+        return False
+    return isinstance(data, dict) and "reader" in data and not data.keys().isdisjoint({"selection", "read_by_rank"})

@@ -21,7 +21,8 @@ def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
     """The bytes of a tensor's elements in their order: a view where it is contiguous."""
     if tensor.dtype.itemsize == 1:
         tensor = tensor.view(torch.uint8)  # copies of strided float8 are not everywhere
-    return tensor.contiguous().reshape(-1).view(torch.uint8)
+    # One of a single element is contiguous whatever its strides are, and not for a view of another dtype.
+    return tensor.contiguous().as_strided((tensor.numel(),), (1,)).view(torch.uint8)
 
 
 @dataclass

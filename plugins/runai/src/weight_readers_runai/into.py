@@ -14,7 +14,7 @@ import torch
 from weight_readers import CheckpointError, ReadStats
 from weight_readers.reader import Progress
 from weight_readers_files import FilePlan, Wanted, cut
-from weight_readers_files.targets import blocks, tell_autograd
+from weight_readers_files.targets import as_bytes, blocks, tell_autograd
 from weight_readers_runai.requests import BLOCK_BYTES, SMALL_BYTES, Load
 from weight_readers_runai.session import Source, opened, refused, window_of
 from weight_readers_runai.streamer import Streamer, StreamerError
@@ -41,7 +41,7 @@ def deliveries(
         for wanted in plan.wanted:
             target = targets[wanted.name].detach()
             if wanted.name in plain:
-                yield Delivery(Load(plan, wanted, target.reshape(-1).view(torch.uint8)), None, completes=True)
+                yield Delivery(Load(plan, wanted, as_bytes(target)), None, completes=True)
             else:
                 yield from _in_blocks(plan, wanted, target)
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -170,25 +171,27 @@ def _fill(
 ) -> ReadStats:
     """Wait for the targets in turn, telling of bytes as they arrive."""
     index = told = tensors = 0
+    due = 0.0
 
     def stats(bytes_read: int) -> ReadStats:
         return ReadStats(tensors=tensors, bytes_wanted=bytes_wanted, bytes_read=bytes_read, decisions=opener.decisions)
 
-    def wait(count: int) -> None:
-        nonlocal told
-        while not engine.wait(index, count=count, seconds=_TOLD_SECONDS if on_progress else None):
-            if on_progress is not None and engine.bytes_read > told:
-                told = engine.bytes_read
-                on_progress(stats(told))
+    def tell() -> None:
+        nonlocal told, due
+        if on_progress is not None and engine.bytes_read > told and time.monotonic() >= due:
+            told, due = engine.bytes_read, time.monotonic() + _TOLD_SECONDS
+            on_progress(stats(told))
 
     for places, whole in steps(engine.loads()):
-        wait(len(places))
+        while not engine.wait(index, count=len(places), seconds=_TOLD_SECONDS if on_progress else None):
+            tell()
         for place in places:
             place.deliver()
         engine.release(index, count=len(places))
         index += len(places)
         written.finish(whole)
         tensors += len(whole)
+        tell()
     final = stats(engine.bytes_read)
     if on_progress is not None:
         on_progress(final)
