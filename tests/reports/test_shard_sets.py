@@ -499,7 +499,7 @@ class TestB165AMistypedPathIsNoRepoId:
         monkeypatch.chdir(tmp_path)
         assert resolve(text).paths == (f"{text}/model.safetensors",)
 
-    @pytest.mark.parametrize("text", ["a/b", "Qwen/Qwen2.5-0.5B", "a/b:Q4_K_M", "a/b ", "hf://a/b@rev"])
+    @pytest.mark.parametrize("text", ["a/b", "Qwen/Qwen2.5-0.5B", "a/b:Q4_K_M", "hf://a/b@rev"])
     def test_a_repo_id_that_is_nothing_here_leads_to_the_hub(
         self, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -107,7 +107,7 @@ class ValueTests(Subject):
         meta = self.make().read_meta([self.file(tmp_path, tensors)])
         (file,) = meta.files
         before = min(each.offset for each in meta.values())
-        besides = file.nbytes - sum(each.nbytes for each in meta.values())
+        besides = file.nbytes - sum(len(each.data) for each in tensors.values())
         assert before <= file.header_bytes <= besides
 
     def test_the_meta_is_cores_own_kind_of_mapping(self, tmp_path: Path) -> None:
