@@ -18,6 +18,7 @@ from weight_readers_loader.arguments import NO_VALUES
 from weight_readers_loader.audit import audit
 from weight_readers_loader.distributed.cuts import Cuts
 from weight_readers_loader.parts import cut, take_alike
+from weight_readers_loader.raw import as_bytes
 from weight_readers_loader.targets import (
     Target,
     may_share_elements,
@@ -260,6 +261,4 @@ def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
     """By bytes, not by value: NaN is equal to itself here, and not every dtype has a comparison."""
     if one.dtype != other.dtype or one.shape != other.shape:
         return False
-    whole = (tensor.detach().contiguous() for tensor in (one, other))
-    raw = (tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8) for tensor in whole)
-    return torch.equal(*raw)
+    return torch.equal(as_bytes(one.detach()), as_bytes(other.detach()))

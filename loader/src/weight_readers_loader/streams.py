@@ -14,6 +14,7 @@ from weight_readers import MissingTensorError, PluginContractError, ReadStats
 from weight_readers.tensors import Kind
 from weight_readers_loader.contract import kept_contract
 from weight_readers_loader.portions import cut_further, shape_of
+from weight_readers_loader.raw import as_bytes
 from weight_readers_loader.wanted import Wanted
 
 Update = Callable[[ReadStats], None]
@@ -135,7 +136,7 @@ def touched(weights: Weights) -> Stream:
     with ended(weights):
         for name, tensor in weights:
             if tensor.device.type == "cpu" and tensor.is_contiguous() and tensor.numel():
-                raw = tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
+                raw = as_bytes(tensor)
                 raw[:: mmap.PAGESIZE].sum() + raw[-1]
             yield name, tensor
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import torch
 
 from weight_readers import TensorMeta
+from weight_readers_loader.raw import as_bytes
 
 THREADS = 4
 CHUNK_BYTES = 8 << 20
@@ -76,7 +77,7 @@ def _requests(metas: Sequence[TensorMeta]) -> list[list[_Piece]]:
 
 
 def _memory_of(target: torch.Tensor, piece: _Piece) -> memoryview:
-    raw = memoryview(target.as_strided((target.numel(),), (1,)).view(torch.uint8).numpy())  # type: ignore[arg-type]
+    raw = memoryview(as_bytes(target).numpy())  # type: ignore[arg-type]
     return raw[piece.start : piece.start + piece.length]
 
 

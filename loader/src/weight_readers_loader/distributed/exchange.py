@@ -14,15 +14,8 @@ import torch
 from weight_readers import MissingTensorError, ReadStats, TensorMeta
 from weight_readers_loader.distributed.operation import Operation
 from weight_readers_loader.distributed.shares import Bucket, Piece, Segment, memory_bytes, schedule
+from weight_readers_loader.raw import as_bytes
 from weight_readers_loader.streams import Stream, Update, Weights
-
-
-def as_bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """The bytes of a tensor's elements in their order: a view where it is contiguous."""
-    if tensor.dtype.itemsize == 1:
-        tensor = tensor.view(torch.uint8)  # copies of strided float8 are not everywhere
-    # One of a single element is contiguous whatever its strides are, and not for a view of another dtype.
-    return tensor.contiguous().as_strided((tensor.numel(),), (1,)).view(torch.uint8)
 
 
 @dataclass
