@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from weight_readers._needs import must_copy
 from weight_readers.capabilities import Feature, ReaderInfo, Request
 from weight_readers.environment import Environment
 
@@ -60,9 +61,20 @@ def is_cached(environment: Environment) -> bool:
     return environment.page_cache_residency is not None and environment.page_cache_residency >= 0.9
 
 
+def _in_short_stretches(request: Request, environment: Environment) -> bool:
+    """Whether what is wanted lies in pieces so short that each costs more to ask for than to copy."""
+    if not request.stretches or request.bytes_wanted is None or _to_device(request, environment):
+        return False
+    return request.bytes_wanted < request.stretches * SHORT_STRETCH
+
+
 def _has_cpus(request: Request, environment: Environment) -> bool:
     views_do = _kept_on_host(request, environment) or _passed_on(request, environment)
     return environment.cpus is not None and environment.cpus > 1 and not views_do
+
+
+SHORT_STRETCH = 32 << 10
+"""Bytes that are copied while one more read is asked for, about."""
 
 
 PREFERENCES: tuple[Preference, ...] = (
@@ -94,6 +106,13 @@ PREFERENCES: tuple[Preference, ...] = (
         likes=lambda info, request: request.device_type in info.devices,
         liked="places tensors on the device itself",
         disliked="reads to the host and copies then",
+    ),
+    Preference(
+        name="parts in short stretches",
+        applies=_in_short_stretches,
+        likes=lambda info, request: info.retains_file_mapping and not must_copy(info, request),
+        liked="takes them out of a mapping",
+        disliked="asks for each of them",
     ),
     Preference(
         name="into existing tensors",

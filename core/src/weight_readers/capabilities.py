@@ -195,12 +195,13 @@ _CONFLICTS = (
 class Request(Schema):
     """What the caller needs of a reader. Everything is optional; an empty request fits any reader.
 
-    ``bytes_wanted`` counts bytes after filter and slices, ``largest_tensor`` those of the largest one. ``kept_on_host``
-    says that the tensors stay in host memory after the load, ``into_targets`` that they are copied into tensors which
-    exist already, ``owned`` that they must not depend on the file. ``prefer`` orders readers by name. ``options`` are
-    constructor options: a reader without one of them is passed over, never handed a subset; ``settings`` are options
-    for whichever reader has them, and others run without. ``engine`` is what the engine was asked for (quantization,
-    lora, …) and is read by plugins' vetoes only.
+    ``bytes_wanted`` counts bytes after filter and slices, ``largest_tensor`` those of the largest one, and
+    ``stretches`` the pieces in which the parts of sliced tensors lie in their files. ``kept_on_host`` says that the
+    tensors stay in host memory after the load, ``into_targets`` that they are copied into tensors which exist already,
+    ``owned`` that they must not depend on the file. ``prefer`` orders readers by name. ``options`` are constructor
+    options: a reader without one of them is passed over, never handed a subset; ``settings`` are options for whichever
+    reader has them, and others run without. ``engine`` is what the engine was asked for (quantization, lora, …) and is
+    read by plugins' vetoes only.
     """
 
     format: str | None = _checked(optional(_schema.text), default=None)
@@ -210,6 +211,7 @@ class Request(Schema):
     dtypes: frozenset[str] = _checked(_schema.names, default=frozenset())
     bytes_wanted: int | None = _checked(optional(_schema.whole(0)), default=None)
     largest_tensor: int | None = _checked(optional(_schema.whole(0)), default=None)
+    stretches: int | None = _checked(optional(_schema.whole(0)), default=None)
     kept_on_host: bool = _checked(_schema.flag, default=False)
     into_targets: bool = _checked(_schema.flag, default=False)
     owned: bool = _checked(_schema.flag, default=False)

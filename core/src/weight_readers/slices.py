@@ -74,21 +74,36 @@ def c_strides(shape: Sequence[int]) -> tuple[int, ...]:
     return tuple(math.prod(shape[dim + 1 :]) for dim in range(len(shape)))
 
 
-def stretches(shape: Sequence[int], bounds: Bounds) -> tuple[int, list[int]]:
+def stretches(shape: Sequence[int], bounds: Bounds) -> tuple[int, Sequence[int]]:
     """The stretches in which a part lies in memory or in a file: their common length, and where each begins.
 
     Both count elements, of a tensor whose elements lie in C order. Stretches come in that order and are apart from each
     other: one for all of a part of the first dimension, one for each row of a part of a matrix. An empty part has none.
+    Where they begin at equal distances, which is so unless two dimensions are cut that have others before or between
+    them, they are a `range`: there may be millions.
     """
     if any(start == stop for start, stop in bounds):
-        return 0, []
+        return 0, ()
     strides = c_strides(shape)
     cut = [dim for dim, (size, each) in enumerate(zip(shape, bounds, strict=True)) if each != (0, size)]
     if not cut:
-        return math.prod(shape), [0]
+        return math.prod(shape), range(1)
     inner = cut[-1]
     first, last = bounds[inner]
-    begins = [0]
-    for (start, stop), stride in zip(bounds[:inner], strides, strict=False):
-        begins = [begin + row * stride for begin in begins for row in range(start, stop)]
-    return (last - first) * strides[inner], [begin + first * strides[inner] for begin in begins]
+    begins: Sequence[int] = range(first * strides[inner], first * strides[inner] + 1)
+    for (start, stop), stride in zip(reversed(bounds[:inner]), reversed(strides[:inner]), strict=True):
+        begins = _repeated(begins, range(start * stride, stop * stride, stride))
+    return (last - first) * strides[inner], begins
+
+
+def _repeated(begins: Sequence[int], shifts: range) -> Sequence[int]:
+    """``begins`` again behind each of the ``shifts``."""
+    if isinstance(begins, range):
+        first = begins[0] + shifts[0]
+        if len(shifts) == 1:
+            return range(first, begins[-1] + shifts[0] + 1, begins.step)
+        if len(begins) == 1:
+            return range(first, begins[0] + shifts[-1] + 1, shifts.step)
+        if shifts.step == len(begins) * begins.step:
+            return range(first, begins[-1] + shifts[-1] + 1, begins.step)
+    return [shift + begin for shift in shifts for begin in begins]

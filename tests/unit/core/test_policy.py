@@ -138,6 +138,7 @@ RULES = {
     "tensors stay in host memory": (Request(kept_on_host=True), HERE, MAPPED, OWNED),
     "taken one by one on the host": (Request(device="cpu"), HERE, MAPPED, OWNED),
     "device placement": (Request(device="cuda:1"), HERE, info("direct", devices={"cuda"}), OWNED),
+    "parts in short stretches": (Request(bytes_wanted=4096, stretches=2), HERE, MAPPED, OWNED),
     "into existing tensors": (Request(into_targets=True), HERE, info("into", features={F.READ_INTO}), OWNED),
     "cached file": (Request(), Environment(page_cache_residency=0.9), OWNED, info("raw", features={F.DIRECT_IO})),
     "several CPUs": (Request(), Environment(cpus=2), info("threads", features={F.CONCURRENT}), MAPPED),
@@ -170,6 +171,11 @@ def test_an_auto_rule_puts_what_it_likes_first_and_says_so(rule: str) -> None:
         (Request(device="cpu", owned=True), HERE, []),
         (Request(device="cpu", kept_on_host=True), HERE, ["tensors stay in host memory"]),
         (Request(device="cpu", into_targets=True), HERE, ["into existing tensors"]),
+        (Request(bytes_wanted=32 << 10, stretches=1), HERE, []),
+        (Request(bytes_wanted=(32 << 10) - 1, stretches=1), HERE, ["parts in short stretches"]),
+        (Request(bytes_wanted=100, stretches=0), HERE, []),
+        (Request(stretches=9), HERE, []),
+        (Request(bytes_wanted=100, stretches=9, device="cuda"), HERE, ["device placement"]),
         (Request(device="meta"), HERE, []),
         (Request(kept_on_host=True, owned=True), HERE, []),
         (Request(kept_on_host=True, device="cuda"), HERE, ["device placement"]),
@@ -192,6 +198,20 @@ def test_a_rule_applies_only_where_it_has_something_to_say(
 @pytest.mark.parametrize("kind", sorted(NETWORK_FILESYSTEMS))
 def test_a_mapping_comes_last_on_every_network_file_system(kind: str) -> None:
     assert names([MAPPED, OWNED], Request(kept_on_host=True), Environment(filesystem=kind)) == ["owned", "mapped"]
+
+
+def test_short_stretches_come_from_a_mapping_also_where_another_reader_fills_targets() -> None:
+    filling = info("filling", features={F.READ_INTO, F.CONCURRENT})
+    parts = Request(into_targets=True, bytes_wanted=1 << 30, stretches=1 << 18)
+    assert names([filling, MAPPED], parts, HERE) == ["mapped", "filling"]
+    assert names([filling, MAPPED], parts, Environment(filesystem="nfs")) == ["filling", "mapped"]
+
+
+def test_a_mapping_that_has_to_copy_is_none_that_short_stretches_come_from() -> None:
+    parts = Request(owned=True, bytes_wanted=100, stretches=9)
+    verdict = decide(COPYING, parts, HERE)
+    assert isinstance(verdict, Accepted)
+    assert verdict.reasons == ("parts in short stretches: asks for each of them",)
 
 
 def test_over_a_network_what_memory_does_not_hold_stays_mapped() -> None:

@@ -46,7 +46,7 @@ def test_stretches_are_the_elements_that_torch_takes_and_are_apart(
 
 
 def test_a_tensor_without_dimensions_is_one_stretch() -> None:
-    assert stretches((), part_bounds((), ())) == (1, [0])
+    assert stretches((), part_bounds((), ())) == (1, range(1))
 
 
 @pytest.mark.parametrize(

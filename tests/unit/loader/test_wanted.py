@@ -24,6 +24,7 @@ def test_everything_asks_for_no_feature() -> None:
         "dtypes": frozenset({"float32", "bfloat16"}),
         "bytes_wanted": 144,
         "largest_tensor": 96,
+        "stretches": 0,
     }
 
 
@@ -42,19 +43,22 @@ def test_files_that_hold_more_need_a_reader_that_can_skip() -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "nbytes"),
+    ("part", "nbytes", "stretches"),
     [
-        (TensorSlice(dim=0, start=1, stop=3), 48),
-        (TensorSlice(dim=1, start=-1), 16),
-        (TensorSlice(dim=-1, start=2, stop=100), 64),
-        (TensorSlice(dim=0, start=3, stop=1), 0),
-        ((TensorSlice(dim=0, start=1, stop=3), TensorSlice(dim=1, stop=3)), 24),
-        ((TensorSlice(dim=1, start=1),), 80),
+        (TensorSlice(dim=0, start=1, stop=3), 48, 1),
+        (TensorSlice(dim=1, start=-1), 16, 4),
+        (TensorSlice(dim=-1, start=2, stop=100), 64, 4),
+        (TensorSlice(dim=0, start=3, stop=1), 0, 0),
+        ((TensorSlice(dim=0, start=1, stop=3), TensorSlice(dim=1, stop=3)), 24, 2),
+        ((TensorSlice(dim=1, start=1),), 80, 4),
     ],
 )
-def test_slices_count_with_their_bytes_and_need_a_reader_that_can_cut(part: TensorPart, nbytes: int) -> None:
+def test_slices_count_with_their_bytes_and_stretches_and_need_a_reader_that_can_cut(
+    part: TensorPart, nbytes: int, stretches: int
+) -> None:
     wanted = Wanted.of(TENSORS, None, {"a": part})
     assert wanted.nbytes == nbytes + 48
+    assert wanted.needs()["stretches"] == stretches
     assert wanted.needs()["needs"] == {Feature.SLICES}
 
 

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from weight_readers_files import cut
-from weight_readers_threaded.requests import ALL, MAX_PIECES, MAX_RUNS, Job, requests
+from weight_readers_files import Stripes, cut
+from weight_readers_threaded.requests import ALL, MAX_PIECES, MAX_RUNS, STRIPE_BYTES, Job, Scattered, requests
 
 
 class Place(NamedTuple):
@@ -19,9 +19,13 @@ class Place(NamedTuple):
     ranges: Sequence[tuple[int, int]]
 
 
-def every(places: Sequence[Place], *, chunk: int = 1 << 20, joined: int = 1 << 20) -> list[Job]:
+def mixed(places: Sequence[Place], *, chunk: int = 1 << 20, joined: int = 1 << 20) -> list[Job | Scattered]:
     ranges = sum(len(place.ranges) for place in places)
     return list(requests(places, chunk_bytes=chunk, joined_bytes=joined, ranges=ranges))
+
+
+def every(places: Sequence[Place], *, chunk: int = 1 << 20, joined: int = 1 << 20) -> list[Job]:
+    return [job for job in mixed(places, chunk=chunk, joined=joined) if isinstance(job, Job)]
 
 
 def asked(*places: Place, chunk: int = 100, joined: int = 1 << 30) -> list[list[tuple[int, int, int, int]]]:
@@ -111,6 +115,73 @@ def test_a_request_says_how_many_places_are_asked_for_in_full() -> None:
     jobs = every(places, chunk=10)
     assert [job.pieces[-1][0] for job in jobs] == [0, 1, 1, 1, 3]
     assert [job.requested for job in jobs] == [1, 1, 1, 3, ALL]
+
+
+def stripes(begin: int, count: int, length: int, gap: int) -> Stripes:
+    return Stripes(range(begin, begin + count * (length + gap), length + gap), length)
+
+
+@given(
+    st.lists(st.one_of(st.tuples(st.integers(64, 3000), st.integers(1, 9)), st.integers(0, 40)), max_size=5),
+    st.integers(9, 300),
+    st.integers(9, 300),
+)
+def test_every_stripe_is_read_once_into_its_place(shapes: list[object], chunk: int, joined: int) -> None:
+    places: list[Place] = []
+    at = 0
+    for shape in shapes:
+        ranges = stripes(at, *shape, gap=3) if isinstance(shape, tuple) else [(at, shape)]
+        places.append(Place("a", ranges))
+        at = sum(ranges[-1]) + 1
+    got: list[list[tuple[int, int]]] = [[] for _ in places]
+    for job in mixed(places, chunk=chunk, joined=joined):
+        pieces = [*job.stripes] if isinstance(job, Scattered) else [(piece[2], piece[3]) for piece in job.pieces]
+        start = job.start if isinstance(job, Scattered) else job.pieces[0][1]
+        first = job.places[0]
+        assert start == sum(length for _, length in got[first])
+        assert (job.length, job.last) == (sum(length for _, length in pieces), job.places[-1])
+        assert job.length <= chunk
+        for place, piece in zip(job.places * len(pieces), pieces, strict=False):
+            got[place].append(piece)
+    assert [cut(list(place.ranges), 0, 1 << 30) for place in places] == [_joined(pieces) for pieces in got]
+
+
+def _joined(pieces: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """What was cut at the end of a chunk in one again: stripes never adjoin."""
+    joined: list[tuple[int, int]] = []
+    for offset, length in pieces:
+        if joined and sum(joined[-1]) == offset:
+            joined[-1] = (joined[-1][0], joined[-1][1] + length)
+        else:
+            joined.append((offset, length))
+    return joined
+
+
+@pytest.mark.parametrize(
+    ("count", "length", "sizes"),
+    [
+        (64, 100, [64]),
+        (1000, 100, [64] * 15 + [40]),
+        (40_000, 100, [1024] * 39 + [64]),
+        (64, STRIPE_BYTES, [16] * 4),
+    ],
+)
+def test_short_stripes_of_one_place_are_requests_of_many(count: int, length: int, sizes: list[int]) -> None:
+    jobs = mixed([Place("a", stripes(8, count, length, 5))])
+    assert sizes == [len(job.stripes) for job in jobs if isinstance(job, Scattered)]
+    assert len(jobs) == len(sizes)
+
+
+def test_long_stripes_and_few_of_them_are_read_as_other_ranges_are() -> None:
+    assert len(every([Place("a", stripes(0, 63, 10, 5))])) == 63
+    assert len(every([Place("a", stripes(0, 64, STRIPE_BYTES + 1, 5))])) == 64
+
+
+def test_no_other_place_is_read_along_with_stripes() -> None:
+    places = [Place("a", [(0, 5)]), Place("a", stripes(5, 64, 1, 1)), Place("a", []), Place("a", [(200, 5)])]
+    jobs = mixed(places)
+    assert [type(job) for job in jobs] == [Job, Scattered, Job]
+    assert [job.requested for job in jobs] == [1, 3, ALL]
 
 
 def test_places_are_asked_for_as_requests_are() -> None:

@@ -15,9 +15,9 @@ from weight_readers_files.plans import (
     chosen_by_file,
     file_plan,
     file_plans,
-    pages_of,
+    lies_everywhere,
 )
-from weight_readers_files.ranges import Range, coalesce, cut
+from weight_readers_files.ranges import Range, Stripes, coalesce, cut, nbytes_of, pages_of
 from weight_readers_files.state import State, states_of
 from weight_readers_files.wanted import Wanted, WholeTensors, by_offset, bytes_of, ranges_of
 
@@ -27,6 +27,7 @@ __all__ = [
     "KnownHeaders",
     "Range",
     "State",
+    "Stripes",
     "Wanted",
     "WholeTensors",
     "bounds_in",
@@ -38,8 +39,10 @@ __all__ = [
     "cut",
     "file_plan",
     "file_plans",
+    "lies_everywhere",
     "natural_key",
     "natural_order",
+    "nbytes_of",
     "open_regular",
     "pages_of",
     "ranges_of",

@@ -11,11 +11,12 @@ import torch
 
 from weight_readers import ReadStats
 from weight_readers.reader import Progress
-from weight_readers_files import FilePlan, Wanted, tensors
+from weight_readers_files import FilePlan, Wanted, lies_everywhere, tensors
 from weight_readers_files.devices import placement
 from weight_readers_files.options import MappingOptions
 from weight_readers_files.plans import bytes_wanted
 from weight_readers_files.prefetch import ReadAhead
+from weight_readers_files.ranges import SHORT_GAP
 from weight_readers_files.segments import segments
 from weight_readers_files.source import Source
 
@@ -68,16 +69,20 @@ class Pass:
                 self._ahead = ReadAhead(self._plans, threads=self._options.prefetch)
                 stack.enter_context(closing(self._ahead))
             for file, plan in enumerate(self._plans):
-                with Source(plan.path, plan.state, readonly=self._options.readonly, exact=plan.partial) as source:
+                exact = self._is_exact(plan)
+                with Source(plan.path, plan.state, readonly=self._options.readonly, exact=exact) as source:
                     for run in segments(plan.wanted):
+                        if exact and self._ahead is None:
+                            source.will_need(plan._replace(wanted=run).pages())
                         yield from self._segment(run, file, source)
                     source.check()
 
+    def _is_exact(self, plan: FilePlan) -> bool:
+        """Whether the kernel is to read what is wanted and no more: not from a mapping of short gaps, page by page."""
+        return plan.partial and (self._options.copy or not lies_everywhere(plan.wanted, short_gap=SHORT_GAP))
+
     def _segment(self, run: Sequence[Wanted], file: int, source: Source) -> Iterator[tuple[str, torch.Tensor]]:
         """The tensors of one segment. Neither they nor the mapping are held here once they were handed out."""
-        plan = self._plans[file]
-        if self._ahead is None and plan.partial:
-            source.will_need(plan._replace(wanted=run).pages())
         place = _Place(file, source, *self._map(run, source))
         for wanted in run:
             yield wanted.name, self._tensor(wanted, place)

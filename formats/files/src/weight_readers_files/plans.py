@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import NamedTuple
@@ -11,15 +10,19 @@ from typing import NamedTuple
 from weight_readers import CheckpointMeta, FileMeta, MissingTensorError, TensorMeta, TensorPart, TensorSlice
 from weight_readers.reader import KeyFilter
 from weight_readers.slices import Bounds, part_bounds
-from weight_readers_files.ranges import Range, coalesce
+from weight_readers_files.ranges import Range, Stripes, pages_of
 from weight_readers_files.state import State
-from weight_readers_files.wanted import Wanted, bytes_of
+from weight_readers_files.wanted import Wanted, WholeTensors, bytes_of
 
-_PAGE_BYTES = mmap.ALLOCATIONGRANULARITY
+_AHEAD_BYTES = 64 << 20
+"""Beside so many bytes it is little what the kernel reads ahead behind them."""
 
 
 class FilePlan(NamedTuple):
-    """What is wanted of one file, by offset; ``partial`` where that is not all of it."""
+    """What is wanted of one file, by offset; ``partial`` where not all of it is to be brought in for that.
+
+    Columns of every matrix may lie in every page: storage is read as for the whole file then, and less of it copied.
+    """
 
     path: str
     state: State | None
@@ -31,16 +34,12 @@ class FilePlan(NamedTuple):
         return bytes_of(self.wanted)
 
     def pages(self) -> list[Range]:
-        """The ranges wanted, joined where no page lies between them that could be left out."""
-        return pages_of(self.wanted)
+        """What storage is to bring in for the ranges wanted, see `pages_of`."""
+        return pages_of(each.ranges for each in self.wanted)
 
 
 def bytes_wanted(plans: Iterable[FilePlan]) -> int:
     return sum(plan.nbytes for plan in plans)
-
-
-def pages_of(wanted: Iterable[Wanted]) -> list[Range]:
-    return coalesce((part for each in wanted for part in each.ranges), gap=_PAGE_BYTES - 1)
 
 
 def chosen_by_file(meta: CheckpointMeta, key_filter: KeyFilter | None) -> dict[str, list[TensorMeta]]:
@@ -54,8 +53,17 @@ def chosen_by_file(meta: CheckpointMeta, key_filter: KeyFilter | None) -> dict[s
 
 def file_plan(file: FileMeta, states: Mapping[str, State], wanted: Sequence[Wanted]) -> FilePlan:
     """The plan for ``wanted`` of a file, which is by offset."""
-    partial = bytes_of(wanted) < file.nbytes - file.header_bytes
+    partial = bytes_of(wanted) < file.nbytes - file.header_bytes and not lies_everywhere(wanted)
     return FilePlan(file.path, states.get(file.path), wanted, partial)
+
+
+def lies_everywhere(wanted: Sequence[Wanted], *, short_gap: int = 0) -> bool:
+    """Whether stripes of tensors leave hardly anything out of a long part of a file, gaps of ``short_gap`` aside."""
+    if isinstance(wanted, WholeTensors) or not any(isinstance(each.ranges, Stripes) for each in wanted):
+        return False
+    span = max(each.end for each in wanted) - wanted[0].begin
+    pages = pages_of((each.ranges for each in wanted), short_gap=short_gap)
+    return span >= _AHEAD_BYTES and sum(length for _, length in pages) >= 0.95 * span
 
 
 def file_plans(

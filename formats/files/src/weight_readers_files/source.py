@@ -11,7 +11,7 @@ from contextlib import suppress
 from types import TracebackType
 
 from weight_readers import FileChangedError, TruncatedFileError, UnreadableFileError
-from weight_readers_files import State
+from weight_readers_files import Range, State
 from weight_readers_files.advice import will_need
 from weight_readers_files.mapping import map_private
 
@@ -85,12 +85,25 @@ class Source:
 
     def read_into(self, buffer: memoryview, offset: int, *, tensor: str | None = None) -> None:
         """Fill ``buffer`` from ``offset`` on. Raises TruncatedFileError at an early end of the file."""
+        self.read_each(buffer, ((offset, len(buffer)),), tensor=tensor)
+
+    def read_each(self, buffer: memoryview, ranges: Iterable[Range], *, tensor: str | None = None) -> None:
+        """Fill ``buffer`` with ``ranges``, one after the other, as `read_into` does with one."""
+        descriptor, begin = self._descriptor, 0
         try:
-            count = fill(self._read_at, buffer, offset)
+            for offset, length in ranges:
+                part = buffer[begin : begin + length]
+                # There may be hundreds of thousands of them. Nearly every one is read in full by one call.
+                if length > _READ_BYTES or os.preadv(descriptor, (part,), offset) != length:
+                    self._fill(part, offset, tensor)
+                begin += length
         except OSError as error:
             raise UnreadableFileError(
                 "reading the file failed", path=self.path, tensor=tensor, found=error.strerror
             ) from error
+
+    def _fill(self, buffer: memoryview, offset: int, tensor: str | None) -> None:
+        count = fill(self._read_at, buffer, offset)
         if count < len(buffer):
             self.check(tensor)
             raise TruncatedFileError(

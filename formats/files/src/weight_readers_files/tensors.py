@@ -28,11 +28,7 @@ def view(wanted: Wanted, mapped: memoryview, base: int) -> torch.Tensor:
 def read(wanted: Wanted, source: Source) -> torch.Tensor:
     """The tensor, read into fresh memory: owned, contiguous and aligned."""
     raw = _allocate(wanted, source)
-    memory = memory_at(raw.data_ptr(), wanted.nbytes)
-    done = 0
-    for offset, length in wanted.ranges:
-        source.read_into(memory[done : done + length], offset, tensor=wanted.name)
-        done += length
+    source.read_each(memory_at(raw.data_ptr(), wanted.nbytes), wanted.ranges, tensor=wanted.name)
     return raw.view(wanted.dtype).view(wanted.shape)
 
 

@@ -9,7 +9,7 @@ from operator import attrgetter, lt
 from typing import TYPE_CHECKING, NamedTuple, overload
 
 from weight_readers.tensors import Kind, TensorMeta, TensorTable
-from weight_readers_files.ranges import Range
+from weight_readers_files.ranges import Range, nbytes_of
 
 if TYPE_CHECKING:
     import torch
@@ -42,8 +42,8 @@ class Wanted(NamedTuple):
     ) -> Wanted:
         """A part of ``tensor``, in ``ranges``; ``strides`` are those of the whole. Without ranges it is empty."""
         begin, end = (ranges[0][0], sum(ranges[-1])) if ranges else (tensor.offset, tensor.offset)
-        nbytes = sum(length for _, length in ranges)
-        return cls(tensor.name, dtype, shape, strides if len(ranges) > 1 else None, ranges, begin, end, nbytes)
+        shaped = strides if len(ranges) > 1 else None
+        return cls(tensor.name, dtype, shape, shaped, ranges, begin, end, nbytes_of(ranges))
 
     @property
     def is_aligned(self) -> bool:

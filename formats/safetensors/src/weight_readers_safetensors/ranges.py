@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from weight_readers import SliceError, TensorMeta, TensorPart
 from weight_readers.slices import part_words, stretches
-from weight_readers_files import Range, bounds_in
+from weight_readers_files import Range, Stripes, bounds_in
 from weight_readers_safetensors.dtypes import DTYPES, Dtype, dtype_of
 
 
@@ -35,7 +35,7 @@ def sliced_shape(meta: TensorMeta, part: TensorPart | None) -> tuple[int, ...]:
     return tuple(stop - start for start, stop in bounds_in(meta, part))
 
 
-def wanted_ranges(meta: TensorMeta, part: TensorPart | None = None) -> list[Range]:
+def wanted_ranges(meta: TensorMeta, part: TensorPart | None = None) -> Sequence[Range]:
     """The byte ranges of the file that hold ``part`` of the tensor, in file order, adjacent ones joined.
 
     Read one after the other into one buffer they are the contiguous bytes of the tensor, indexed so in torch.
@@ -52,7 +52,7 @@ def wanted_ranges(meta: TensorMeta, part: TensorPart | None = None) -> list[Rang
     dtype = dtype_of(meta.source_dtype, path=meta.file, tensor=meta.name)
     size, rest = divmod(dtype.bits, 8)
     if not rest:
-        return [(meta.offset + begin * size, length * size) for begin in begins]
+        return Stripes.of(begins, length, scale=size, offset=meta.offset)
     nbytes = _bytes(length, dtype, meta, part)
     return [(meta.offset + _bytes(begin, dtype, meta, part), nbytes) for begin in begins]
 

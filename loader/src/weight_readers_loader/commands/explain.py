@@ -160,6 +160,9 @@ def _wanted(
     return wanted.only(Adapted(adapters, wanted.tensors).needs), {}, None
 
 
+_BY_HEADERS = ("bytes_wanted", "largest_tensor", "stretches")
+
+
 def _without_headers(key_filter: Callable[[str], bool] | None) -> Mapping[str, Any]:
     wanted = Wanted(tensors=TensorTable({}), whole=key_filter is None)
-    return {name: value for name, value in wanted.needs().items() if name not in ("bytes_wanted", "largest_tensor")}
+    return {name: value for name, value in wanted.needs().items() if name not in _BY_HEADERS}

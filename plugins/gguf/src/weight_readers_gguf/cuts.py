@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import NamedTuple
 
 from weight_readers.slices import Bounds, stretches
-from weight_readers_files import Range, coalesce
+from weight_readers_files import Range, Stripes, coalesce
 from weight_readers_gguf.tensors import GGUFTensor
 from weight_readers_gguf.types import TYPES
 
@@ -37,7 +39,7 @@ def cut(tensor: GGUFTensor, bounds: Bounds) -> Cut:
     if not begins:
         return Cut((), shape, bounds, 0, 0, 0, 0)
     skip = begins[0] % block
-    if any(begin % block != skip for begin in begins):
+    if _steps(begins) % block:
         # Stretches begin inside blocks, each elsewhere: the whole tensor is read, and cut when it is numbers.
         whole = tuple((0, size) for size in tensor.shape)
         return cut(tensor, whole)._replace(shape=shape, bounds=bounds, is_within=True)
@@ -45,7 +47,17 @@ def cut(tensor: GGUFTensor, bounds: Bounds) -> Cut:
     return Cut(_ranges(tensor, begins, width), shape, bounds, len(begins), width, skip, take)
 
 
-def _ranges(tensor: GGUFTensor, begins: Sequence[int], width: int) -> list[Range]:
+def _steps(begins: Sequence[int]) -> int:
+    """The greatest number that all distances between them are multiples of; 0 where there is one."""
+    if isinstance(begins, range):
+        return begins.step if len(begins) > 1 else 0
+    return math.gcd(*(after - begin for begin, after in pairwise(begins)))
+
+
+def _ranges(tensor: GGUFTensor, begins: Sequence[int], width: int) -> Sequence[Range]:
     kind = TYPES[tensor.type]
+    if isinstance(begins, range) and width < begins.step:
+        blocks = range(begins[0] // kind.block, begins[-1] // kind.block + 1, begins.step // kind.block)
+        return Stripes.of(blocks, width // kind.block, scale=kind.nbytes, offset=tensor.offset)
     length = width // kind.block * kind.nbytes
     return coalesce((tensor.offset + begin // kind.block * kind.nbytes, length) for begin in begins)

@@ -21,7 +21,7 @@ from weight_readers import (
 )
 from weight_readers.reader import Files, KeyFilter, Progress
 from weight_readers.slices import c_strides, part_words
-from weight_readers_files import HeaderCache, Wanted, bounds_in, check_slices, chosen_by_file, file_plans
+from weight_readers_files import HeaderCache, Wanted, bounds_in, check_slices, chosen_by_file, file_plans, nbytes_of
 from weight_readers_files.options import MappingOptions
 from weight_readers_files.passes import Pass
 from weight_readers_gguf.cuts import Cut, cut
@@ -139,7 +139,7 @@ def _wanted(meta: TensorMeta, found: Cut) -> Wanted:
         shape = (found.shape[0], found.shape[1] // kind.block * kind.nbytes)
         return Wanted.part(meta, torch.uint8, shape, found.ranges, c_strides(meta.stored_shape))
     rows = max(found.rows, 1)
-    shape = (rows, sum(length for _, length in found.ranges) // rows)
+    shape = (rows, nbytes_of(found.ranges) // rows)
     return Wanted.part(meta, torch.uint8, shape, found.ranges, c_strides(shape))
 
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -16,12 +16,15 @@ from weight_readers_files import (
     FilePlan,
     Range,
     State,
+    Stripes,
     Wanted,
     bounds_in,
     check_slices,
     chosen_by_file,
     coalesce,
     file_plans,
+    lies_everywhere,
+    nbytes_of,
 )
 from weight_readers_pt.meta import PtMeta
 from weight_readers_pt.records import Dense
@@ -67,21 +70,21 @@ def plan(
     return Plan(files, strided)
 
 
-def _rows(whole: Dense, part: Dense, bounds: Bounds, begin: int) -> list[Range] | None:
+def _rows(whole: Dense, part: Dense, bounds: Bounds, begin: int) -> Sequence[Range] | None:
     """The stretches that hold a part of a tensor that lies in order, where they are several; else None."""
     if part.is_contiguous or not whole.is_contiguous:
         return None
     length, begins = stretches(whole.shape, bounds)
-    return [(begin + (each - begins[0]) * whole.itemsize, length * whole.itemsize) for each in begins]
+    return Stripes.of(begins, length, scale=whole.itemsize, offset=begin - begins[0] * whole.itemsize)
 
 
-def _wanted(name: str, part: Dense, begin: int, rows: list[Range] | None) -> Wanted:
+def _wanted(name: str, part: Dense, begin: int, rows: Sequence[Range] | None) -> Wanted:
     dtype: torch.dtype = getattr(torch, part.dtype)
     if not part.span:
         return Wanted(name, dtype, part.shape, None, (), begin, begin, 0)
     end = begin + part.span
     if rows is not None:
-        return Wanted(name, dtype, part.shape, part.strides, rows, begin, end, sum(length for _, length in rows))
+        return Wanted(name, dtype, part.shape, part.strides, rows, begin, end, nbytes_of(rows))
     shape = part.shape if part.is_contiguous else (part.span // part.itemsize,)
     return Wanted(name, dtype, shape, None, ((begin, part.span),), begin, end, part.span)
 
@@ -90,7 +93,7 @@ def _in_order(file: FilePlan, data_bytes: int) -> FilePlan:
     """Tensors may share bytes and be sliced apart: what is read is ordered and counted by bytes, not by tensors."""
     wanted = sorted(file.wanted, key=lambda each: (each.begin, each.end))
     covered = sum(length for _, length in coalesce(part for each in wanted for part in each.ranges))
-    return file._replace(wanted=wanted, partial=covered < data_bytes)
+    return file._replace(wanted=wanted, partial=covered < data_bytes and not lies_everywhere(wanted))
 
 
 def _require_dtypes(tensors: list[TensorMeta]) -> None:

@@ -17,9 +17,9 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 from weight_readers import CheckpointError
 from weight_readers_files import ending
 from weight_readers_files.forked import Owner
-from weight_readers_threaded.files import OpenFile, OpenFiles, Read, read_all
+from weight_readers_threaded.files import OpenFile, OpenFiles, Read, read_all, read_each
 from weight_readers_threaded.places import Place
-from weight_readers_threaded.requests import ALL, Job, Piece, requests
+from weight_readers_threaded.requests import ALL, Piece, Request, Scattered, requests
 
 
 class _StoppedError(Exception):
@@ -38,7 +38,7 @@ class _Taken(NamedTuple):
     """A request that a thread performs, and its number."""
 
     number: int
-    job: Job
+    job: Request
 
 
 class Engine(Generic[L]):
@@ -78,7 +78,7 @@ class Engine(Generic[L]):
         self._left: dict[int, int] = {}
         self._requested = 0 if first else ALL
         self._awaited = (0, 1)
-        self._upcoming: Job | None = None
+        self._upcoming: Request | None = None
         self._allocated = 0
         self._next = 0
         self._running: set[int] = set()
@@ -205,7 +205,7 @@ class Engine(Generic[L]):
                 self._room.wait()
             return None
 
-    def _peek(self) -> Job | None:
+    def _peek(self) -> Request | None:
         """The request to be taken next; None where there is none."""
         if self._upcoming is None:
             try:
@@ -216,13 +216,13 @@ class Engine(Generic[L]):
                 self._files.begin(None)
         return self._upcoming
 
-    def _begin(self, job: Job) -> _Taken:
+    def _begin(self, job: Request) -> _Taken:
         taken = _Taken(self._next, job)
         self._upcoming = None
         self._next += 1
         self._running.add(taken.number)
         self._files.begin(job.path)
-        for place, _, _, _ in job.pieces:
+        for place in job.places:
             self._left[place] = self._left.get(place, 0) + 1
         self._requested = job.requested
         self._allocated = job.last + 1
@@ -238,8 +238,8 @@ class Engine(Generic[L]):
                 return False
         return True
 
-    def _perform(self, number: int, job: Job) -> None:
-        first = self._places[job.pieces[0][0]]
+    def _perform(self, number: int, job: Request) -> None:
+        first = self._places[job.places[0]]
 
         def proceed() -> None:
             if self._stopped or (self._failed is not None and self._failed[0] < number):
@@ -247,10 +247,14 @@ class Engine(Generic[L]):
 
         try:
             file = self._files.get(job.path)
-            for pieces in job.adjoining():
-                buffers = [self._places[place].buffer(start, length) for place, start, _, length in pieces]
-                name = partial(self._name, pieces)
-                read_all(self._read, file, buffers, pieces[0][2], name=name, proceed=proceed)
+            if isinstance(job, Scattered):
+                memory = first.buffer(job.start, job.length)
+                read_each(self._read, file, memory, job.stripes, name=first.name, proceed=proceed)
+            else:
+                for pieces in job.adjoining():
+                    buffers = [self._places[place].buffer(start, length) for place, start, _, length in pieces]
+                    name = partial(self._name, pieces)
+                    read_all(self._read, file, buffers, pieces[0][2], name=name, proceed=proceed)
             file.check(first.name)
         except BaseException as error:
             _note(error, first)
@@ -261,10 +265,10 @@ class Engine(Generic[L]):
     def _name(self, pieces: Sequence[Piece], buffer: int) -> str:
         return self._places[pieces[buffer][0]].name
 
-    def _end(self, number: int, job: Job) -> None:
+    def _end(self, number: int, job: Request) -> None:
         with self._whole:
             self._running.discard(number)
-            for place, _, _, _ in job.pieces:
+            for place in job.places:
                 if self._left[place] == 1:
                     del self._left[place]
                 else:

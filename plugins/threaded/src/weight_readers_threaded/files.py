@@ -159,6 +159,29 @@ def read_all(
         full += _advance(left, count)
 
 
+def read_each(
+    read: Read,
+    file: OpenFile,
+    memory: memoryview,
+    ranges: Iterable[Range],
+    *,
+    name: str,
+    proceed: Callable[[], None],
+) -> None:
+    """Fill ``memory`` with ``ranges`` of one tensor, one after the other: what `read_all` does with each of them."""
+    begin = 0
+    for offset, length in ranges:
+        proceed()
+        part = memory[begin : begin + length]
+        try:
+            count = read(file, (part,), offset)
+        except OSError as error:
+            raise unreadable("reading the file failed", file.path, error, tensor=name) from error
+        if count < length:
+            read_all(read, file, [part[count:]], offset + count, name=lambda buffer: name, proceed=proceed)
+        begin += length
+
+
 def _advance(buffers: list[memoryview], count: int) -> int:
     """Drop the first ``count`` bytes of ``buffers``; returns how many buffers are full."""
     full = 0

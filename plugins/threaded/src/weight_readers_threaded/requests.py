@@ -7,13 +7,14 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
-from weight_readers_files import Range
+from weight_readers_files import Range, Stripes, nbytes_of
 
 MAX_PIECES = 1024
 """IOV_MAX: the buffers that one ``preadv`` fills."""
 MAX_RUNS = 64
 """Reads of one request that do not adjoin. Many, because taking a request costs more than a small read."""
-
+STRIPE_BYTES = 64 << 10
+"""Shorter stripes of one place are a request by themselves, `Scattered`."""
 
 ALL = sys.maxsize
 
@@ -36,6 +37,32 @@ every thread for as long as all the others take.
 """
 
 
+class Scattered:
+    """One request: stripes of one place, which fill it from ``start`` on. Of each there is no object: they are many."""
+
+    __slots__ = ("path", "place", "requested", "start", "stripes")
+
+    requested: int
+
+    def __init__(self, path: str, place: int, start: int, stripes: Stripes) -> None:
+        self.path = path
+        self.place = place
+        self.start = start
+        self.stripes = stripes
+
+    @property
+    def length(self) -> int:
+        return nbytes_of(self.stripes)
+
+    @property
+    def last(self) -> int:
+        return self.place
+
+    @property
+    def places(self) -> Sequence[int]:
+        return (self.place,)
+
+
 class Job:
     """One request: pieces of one file that one thread reads, in the order of their places."""
 
@@ -56,6 +83,11 @@ class Job:
     def last(self) -> int:
         """The number of the last place it has bytes for."""
         return self.pieces[-1][0]
+
+    @property
+    def places(self) -> Sequence[int]:
+        """The number of each piece's place."""
+        return [place for place, _, _, _ in self.pieces]
 
     def takes(self, path: str, piece: Piece, nbytes: int, runs: int) -> bool:
         """Whether the piece is read along, which it is within the limits.
@@ -95,7 +127,10 @@ class Job:
         yield group
 
 
-def requests(places: Iterable[Ranges], *, chunk_bytes: int, joined_bytes: int, ranges: int) -> Iterator[Job]:
+Request = Job | Scattered
+
+
+def requests(places: Iterable[Ranges], *, chunk_bytes: int, joined_bytes: int, ranges: int) -> Iterator[Request]:
     """The requests that fill ``places``, in their order; places are asked for as they are needed.
 
     ``ranges`` is how many ranges there are in all. A range is cut every ``chunk_bytes``; requests for several ranges
@@ -103,19 +138,37 @@ def requests(places: Iterable[Ranges], *, chunk_bytes: int, joined_bytes: int, r
     that all threads stay busy. The division never depends on the number of threads.
     """
     limit = min(chunk_bytes, joined_bytes)
-    runs = max(1, min(MAX_RUNS, ranges // 256))
+    request: Request | None = None
+    for index, each in _divided(places, chunk_bytes, limit, max(1, min(MAX_RUNS, ranges // 256))):
+        if request is not None:
+            request.requested = index
+            yield request
+        request = each
+    if request is not None:
+        request.requested = ALL
+        yield request
+
+
+def _divided(places: Iterable[Ranges], chunk_bytes: int, limit: int, runs: int) -> Iterator[tuple[int, Request]]:
+    """The requests, and the number of the place that each begins with."""
     job: Job | None = None
     for index, place in enumerate(places):
-        path = place.path
-        for piece in _pieces(index, place.ranges, chunk_bytes):
+        path, ranges = place.path, place.ranges
+        if isinstance(ranges, Stripes) and len(ranges) >= MAX_RUNS and ranges.length <= min(STRIPE_BYTES, limit):
+            job = None
+            yield from ((index, each) for each in _scattered(index, path, ranges, limit))
+            continue
+        for piece in _pieces(index, ranges, chunk_bytes):
             if job is None or not job.takes(path, piece, limit, runs):
-                if job is not None:
-                    job.requested = index
-                    yield job
                 job = Job(path, piece)
-    if job is not None:
-        job.requested = ALL
-        yield job
+                yield index, job
+
+
+def _scattered(index: int, path: str, stripes: Stripes, limit: int) -> Iterator[Scattered]:
+    """Requests of one size for all stripes of a place, several where there are enough of them."""
+    count = min(MAX_PIECES, max(MAX_RUNS, len(stripes) // 16), limit // stripes.length)
+    for first in range(0, len(stripes), count):
+        yield Scattered(path, index, first * stripes.length, stripes[first : first + count])
 
 
 def _pieces(index: int, ranges: Sequence[Range], chunk_bytes: int) -> Sequence[Piece]:
