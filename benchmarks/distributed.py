@@ -2,10 +2,10 @@
 """``python -m benchmarks.distributed``: bytes that each rank reads, and wall time, of the ways to load on many ranks.
 
 Ranks are processes over gloo on this machine, forked from a server that has imported torch. The arms take turns in
-every round: every rank reads all, broadcast, partition, slices (of rows, and into DTensors of a mesh of two dimensions,
-rows by columns), and `torch.distributed.checkpoint` with its reader for Hugging Face checkpoints, which reads each
-rank's shards of DTensors by rows. Bytes are those of the kernel's count (``rchar``),
-which does not see a mapping: the peer maps its files, so its share is shown as 0.
+every round: every rank reads all, broadcast, partition, slices, and `torch.distributed.checkpoint` with its reader for
+Hugging Face checkpoints. Slices, ours and the peer's, go into new DTensors: of rows, of columns, and of rows by columns
+on a mesh of two dimensions. Bytes are those of the kernel's count (``rchar``), which does not see a mapping: the peer
+maps its files, and so do we for columns, so that share is shown as 0.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def measure(folder: Path, ranks: int, rounds: int) -> dict[str, list[Any]]:
 def _rank(rank: int, ranks: int, port: int, folder: Path, rounds: int, queue: Any) -> None:
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
-    arms = {arm: load for arm, load in ARMS.items() if load is not mesh or (ranks > 2 and ranks % 2 == 0)}
+    arms = {arm: load for arm, load in ARMS.items() if "both" not in arm or (ranks > 2 and ranks % 2 == 0)}
     found: dict[str, list[Any]] = {arm: [] for arm in arms}
     for _ in range(rounds):
         for arm, load in arms.items():
@@ -103,24 +103,30 @@ def ours(how: str) -> Callable[[Path], None]:
     return load
 
 
-def mesh(folder: Path) -> None:
-    """Into DTensors of this rank's rows and columns, where the ranks make a mesh of two dimensions."""
-    from torch.distributed.tensor import Shard
+def placed(how: str, load: Callable[[Path, dict[str, Any]], None]) -> Callable[[Path], None]:
+    """``load`` into new DTensors of this rank's ``rows``, ``columns`` or ``both``."""
 
+    def into(folder: Path) -> None:
+        from torch.distributed.tensor import Shard
+
+        ranks = dist.get_world_size()
+        where = {"rows": ((ranks,), [Shard(0)]), "columns": ((ranks,), [Shard(1)])}
+        load(folder, _empty(folder, *where.get(how, ((ranks // 2, 2), [Shard(0), Shard(1)]))))
+
+    return into
+
+
+def sliced(folder: Path, targets: dict[str, Any]) -> None:
     from weight_readers_loader.distributed import open_distributed
 
-    targets = _empty(folder, (dist.get_world_size() // 2, 2), [Shard(0), Shard(1)])
     open_distributed(folder, how="slices").load_into(targets)
 
 
-def peer(folder: Path) -> None:
-    """torch.distributed.checkpoint into DTensors of this rank's rows."""
+def peer(folder: Path, targets: dict[str, Any]) -> None:
     import torch.distributed.checkpoint as dcp
     from torch.distributed.checkpoint import HuggingFaceStorageReader
-    from torch.distributed.tensor import Shard
 
-    state = _empty(folder, (dist.get_world_size(),), [Shard(0)])
-    dcp.load(state, storage_reader=HuggingFaceStorageReader(str(folder)))
+    dcp.load(targets, storage_reader=HuggingFaceStorageReader(str(folder)))
 
 
 def _empty(folder: Path, ranks: tuple[int, ...], placements: Sequence[Placement]) -> dict[str, Any]:
@@ -141,8 +147,8 @@ ARMS: dict[str, Callable[[Path], None]] = {
     "broadcast": ours("broadcast"),
     "partition": ours("partition"),
     "slices": ours("slices"),
-    "slices, rows by columns": mesh,
-    "torch.distributed.checkpoint": peer,
+    **{f"slices into {how}": placed(how, sliced) for how in ("rows", "columns", "both")},
+    **{f"torch.distributed.checkpoint, {how}": placed(how, peer) for how in ("rows", "columns", "both")},
 }
 
 
@@ -153,7 +159,7 @@ def show(found: dict[str, list[Any]], total: int, ranks: int) -> None:
         walls = sorted(max(seconds for seconds, _ in turn) for turn in turns)
         shares = " ".join(f"{median(turn[rank][1] for turn in turns) / total:6.3f}" for rank in range(ranks))
         spread = f"{walls[0]:.3f}-{walls[-1]:.3f}"
-        print(f"{arm:<30} {median(walls):.3f} s ({spread})  x{median(walls) / base:.2f}  read {shares}")  # noqa: T201
+        print(f"{arm:<37} {median(walls):.3f} s ({spread})  x{median(walls) / base:.2f}  read {shares}")  # noqa: T201
 
 
 if __name__ == "__main__":

@@ -2,10 +2,10 @@
 """``python -m benchmarks.policy``: what it costs to let the policy choose (``make bench-policy``).
 
 Each case is loaded by the automatic choice, with much and with little memory, and by every installed reader with each
-of its settings, in one process, in turns that rotate. The regret is the median over the rounds of the automatic
-choice's time over that of the arm with the least median; with little memory only over arms whose anonymous memory was
-within the budget. What the automatic choice and the arm that is made in the same way differ by is noise, and the cost
-of looking at the machine. How long that took, with the choice itself, is told of each case.
+of its settings, in one process, in turns that rotate, cold ones more often. The regret is the automatic choice's
+median time over that of the arm with the least; with little memory only over arms whose anonymous memory was within the
+budget. What the automatic choice and the arm that is made in the same way differ by is noise, and the cost of looking
+at the machine: that arm is told of with its own ratio. How long looking and choosing took is told of each case.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from benchmarks.data import model
 from benchmarks.entries import row_range
 from benchmarks.rounds import orders
 from benchmarks.settings import EVERY_KEY, GIB, MIB, parse_size
-from weight_readers import Selection, TensorSlice, WeightReadersError
+from weight_readers import TensorSlice, WeightReadersError
 from weight_readers_loader import Checkpoint, LoadReport, open_checkpoint
 from weight_readers_loader.process import PeakMemory, resident_bytes
 
@@ -50,6 +50,8 @@ ARMS: dict[str, Arm] = {
     "runai direct": ("runai_streamer", {"direct_io": "on"}),
 }
 AUTO, TIGHT = "auto", "auto, tight"
+_DEFAULTS: Mapping[str, Any] = {"copy": False, "prefetch": 0, "direct_io": "off"}
+_BOUNDS = ("max_in_flight_bytes", "memory_limit")
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ CASES = [Case(*each) for each in itertools.product(("cached", "cold"), ("keep", 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=parse_size, default=GIB, help="of the checkpoint, in 4 shards")
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=5, help="of cached cases; of cold ones it is three times that")
     parser.add_argument("--case", action="append", metavar="NAME", help="only this one, as 'cold keep whole'")
     parser.add_argument("--data", type=Path, default=Path("build/bench/data"))
     given = parser.parse_args()
@@ -79,7 +81,8 @@ def main() -> None:
     say(f"{given.size >> 20} MiB in 4 shards, {given.rounds} rounds, load {os.getloadavg()[0]:.1f}")
     for case in CASES:
         if given.case is None or str(case) in given.case:
-            for line in lines(case, *measured(case, files, given.rounds)):
+            rounds = given.rounds * (3 if case.cache == "cold" else 1)
+            for line in lines(case, *measured(case, files, rounds)):
                 say(line)
     say(f"{time.perf_counter() - begin:.0f} s in all, load {os.getloadavg()[0]:.1f}")
 
@@ -122,15 +125,14 @@ def loaded(name: str, folder: str, budget: int, do: Callable[[Checkpoint], Any])
             seconds = time.perf_counter() - begin
     except WeightReadersError as error:
         return {"error": str(error)}
-    made = _made(report.selection, reader, settings)
-    choosing = report.phases["select"]
-    return {"seconds": seconds, "choosing": choosing, "anon": max(0, (peak.anon or 0) - before[0]), "made": made}
-
-
-def _made(selection: Selection, reader: str | None, settings: Mapping[str, Any]) -> str:
-    chosen = selection.candidate(selection.chosen or "")
-    name, made = (chosen.name, {**chosen.settings, **settings}) if chosen is not None else (reader, settings)
-    return f"{name}({', '.join(f'{option}={value}' for option, value in made.items())})"
+    chosen = report.selection.candidate(report.selection.chosen or "")
+    return {
+        "seconds": seconds,
+        "choosing": report.phases["select"],
+        "anon": max(0, (peak.anon or 0) - before[0]),
+        "reader": report.selection.chosen,
+        "settings": {**(chosen.settings if chosen is not None else {}), **settings},
+    }
 
 
 def work(case: Case, tensors: Mapping[str, Any]) -> Callable[[Checkpoint], LoadReport]:
@@ -169,7 +171,7 @@ def tight_budget(case: Case, tensors: Mapping[str, Any]) -> int:
 
 
 def regret(results: Mapping[str, Sequence[Mapping[str, Any]]], auto: str, budget: int | None) -> tuple[float, str]:
-    """The automatic choice's time over the best arm's, median over the rounds, and which arm that is.
+    """The automatic choice's median time over the best arm's, and which arm that is.
 
     With a ``budget`` only arms count that kept to it in every round.
     """
@@ -178,9 +180,20 @@ def regret(results: Mapping[str, Sequence[Mapping[str, Any]]], auto: str, budget
         for name in ARMS
         if all("error" not in r and (budget is None or r["anon"] <= budget + SLACK_BYTES) for r in results[name])
     ]
-    best = min(fitting, key=lambda name: median(r["seconds"] for r in results[name]))
-    ratios = [mine["seconds"] / its["seconds"] for mine, its in zip(results[auto], results[best], strict=True)]
-    return median(ratios), best
+    best = min(fitting, key=lambda name: _milliseconds(results[name], "seconds"))
+    return _ratio(results, auto, best), best
+
+
+def _ratio(results: Mapping[str, Sequence[Mapping[str, Any]]], auto: str, arm: str) -> float:
+    return _milliseconds(results[auto], "seconds") / _milliseconds(results[arm], "seconds")
+
+
+def made_alike(auto: Mapping[str, Any], arm: str) -> bool:
+    """Whether the arm is the reader that was chosen, with the settings that it was given, bounds of memory aside."""
+    reader, settings = ARMS[arm]
+    chosen = {option: value for option, value in auto["settings"].items() if option not in _BOUNDS}
+    stated = {option: value for option, value in settings.items() if _DEFAULTS.get(option) != value}
+    return bool(auto["reader"] == reader and chosen == stated)
 
 
 def lines(case: Case, results: Mapping[str, Sequence[Mapping[str, Any]]], budget: int) -> list[str]:
@@ -202,8 +215,13 @@ def _regretted(case: Case, results: Mapping[str, Sequence[Mapping[str, Any]]], a
     within = "" if limit is None else f", {anon / MIB:.0f} of {limit / MIB:.0f} MiB of memory"
     over = "  OVER THE BUDGET" if limit is not None and anon > limit + SLACK_BYTES else ""
     mark = "" if ratio <= GOAL else f"  OVER {GOAL}"
-    took = f"{mine:.0f} ms ({choosing:.1f} looking and choosing), {ratio:.2f} x {best} ({its:.0f} ms)"
-    return f"{case}, {auto}: {took}{within}; {results[auto][0]['made']}{mark}{over}"
+    first = results[auto][0]
+    made = f"{first['reader']}({', '.join(f'{option}={value}' for option, value in first['settings'].items())})"
+    same = [arm for arm in ARMS if made_alike(first, arm)]
+    alike = "".join(f", {_ratio(results, auto, arm):.2f} x {arm}, which is the same" for arm in same if arm != best)
+    alike = " (the same)" if best in same else alike
+    took = f"{mine:.0f} ms ({choosing:.1f} looking and choosing), {ratio:.2f} x {best} ({its:.0f} ms){alike}"
+    return f"{case}, {auto}: {took}{within}; {made}{mark}{over}"
 
 
 def _fault(results: Sequence[Mapping[str, Any]]) -> str | None:
@@ -217,7 +235,9 @@ def _milliseconds(results: Sequence[Mapping[str, Any]], what: str) -> float:
 def _median(results: Sequence[Mapping[str, Any]]) -> str:
     if _fault(results):
         return "failed"
-    return f"{_milliseconds(results, 'seconds'):.0f}/{max(r['anon'] for r in results) / MIB:.0f}"
+    times = sorted(result["seconds"] * 1e3 for result in results)
+    anon = max(result["anon"] for result in results) / MIB
+    return f"{median(times):.0f} ({times[0]:.0f}-{times[-1]:.0f})/{anon:.0f}"
 
 
 if __name__ == "__main__":
