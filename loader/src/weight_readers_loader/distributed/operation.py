@@ -12,7 +12,7 @@ import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any
 
@@ -27,6 +27,7 @@ LOST_AFTER = 10.0
 _LINGER = 3.0
 _LOOK = 0.5
 _NAP = (0.0005, 0.05)
+"""The shortest and the longest."""
 
 
 class Operation:
@@ -186,7 +187,7 @@ class Operation:
     def _await(
         self, ready: Callable[[], bool], *, step: int | None = None, check: Callable[[], None] | None = None
     ) -> None:
-        watch, looked, nap = self._watch(self._watched()), time.monotonic(), _NAP[0]
+        watch, looked, naps = self._watch(self._watched()), time.monotonic(), _naps()
         # Failures are looked at second: where all have met all go on, or some would enter a collective and some not.
         while not ready():
             (check or self.check)()
@@ -194,13 +195,12 @@ class Operation:
                 looked = time.monotonic()
                 if (error := watch.look(self._step if step is None else step)) is not None:
                     raise error
-            time.sleep(nap)
-            nap = min(2 * nap, _NAP[1])
+            time.sleep(next(naps))
 
     def _wait(self, ready: Callable[[], bool], *, seconds: float) -> None:
-        deadline = time.monotonic() + seconds
+        deadline, naps = time.monotonic() + seconds, _naps()
         while not ready() and time.monotonic() < deadline:
-            time.sleep(_NAP[1])
+            time.sleep(next(naps))
 
     def _watched(self) -> tuple[int, ...]:
         """The first rank watches all and the others the first: as many looks as there are ranks, not their square."""
@@ -223,3 +223,11 @@ class Operation:
     def _raise(self, error: WeightReadersError) -> None:
         self._shared = error
         raise error
+
+
+def _naps() -> Iterator[float]:
+    """Seconds between looks: short ones at first, as others are mostly close behind, so that little is overslept."""
+    nap = _NAP[0]
+    while True:
+        yield nap
+        nap = min(1.5 * nap, _NAP[1])
