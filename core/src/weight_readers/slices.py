@@ -96,6 +96,14 @@ def stretches(shape: Sequence[int], bounds: Bounds) -> tuple[int, Sequence[int]]
     return (last - first) * strides[inner], begins
 
 
+def stretch_count(shape: Sequence[int], bounds: Bounds) -> int:
+    """How many those are."""
+    if any(start == stop for start, stop in bounds):
+        return 0
+    cut = [dim for dim, (size, each) in enumerate(zip(shape, bounds, strict=True)) if each != (0, size)]
+    return math.prod(stop - start for start, stop in bounds[: cut[-1]]) if cut else 1
+
+
 def _repeated(begins: Sequence[int], shifts: range) -> Sequence[int]:
     """``begins`` again behind each of the ``shifts``."""
     if isinstance(begins, range):

@@ -10,7 +10,7 @@ from itertools import chain
 from typing import Any
 
 from weight_readers import Feature, ReaderInfo, TensorMeta, TensorPart
-from weight_readers.slices import part_bounds, stretches
+from weight_readers.slices import part_bounds, stretch_count
 from weight_readers.tensors import TensorTable
 from weight_readers_loader.environment import Span
 from weight_readers_loader.portions import must_fit, narrowest, nbytes_of, plainest, span_of_rows
@@ -70,7 +70,7 @@ class Wanted:
     def stretches(self) -> int:
         """In how many pieces the parts of sliced tensors lie in their files."""
         shapes = ((self.tensors.kind_of(name).shape, part) for name, part in self.slices.items())
-        return sum(len(stretches(shape, part_bounds(part, shape))[1]) for shape, part in shapes)
+        return sum(stretch_count(shape, part_bounds(part, shape)) for shape, part in shapes)
 
     def bytes_by_dtype(self) -> dict[str, int]:
         """Bytes wanted by the files' own words for dtypes, most first."""

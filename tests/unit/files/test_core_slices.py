@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from weight_readers import TensorPart, TensorSlice
-from weight_readers.slices import part_bounds, part_words, stretches
+from weight_readers.slices import part_bounds, part_words, stretch_count, stretches
 
 ends = st.none() | st.integers(-7, 7)
 
@@ -43,6 +43,23 @@ def test_stretches_are_the_elements_that_torch_takes_and_are_apart(
     assert tuple(expected.shape) == tuple(stop - start for start, stop in bounds)
     assert expected.flatten().tolist() == [place for begin in begins for place in range(begin, begin + length)]
     assert all(begin + length < after for begin, after in itertools.pairwise(begins))
+    assert stretch_count(shape, bounds) == len(begins)
+
+
+@pytest.mark.parametrize(
+    ("cuts", "regular"),
+    [
+        ({2: (1, 2)}, True),
+        ({1: (0, 2), 2: (1, 2)}, False),
+        ({0: (1, 3), 2: (1, 2)}, True),
+        ({0: (1, 2), 1: (1, 3), 2: (1, 2)}, True),
+        ({1: (1, 3)}, True),
+    ],
+)
+def test_stretches_at_equal_distances_are_a_range(cuts: dict[int, tuple[int, int]], regular: bool) -> None:
+    part = tuple(TensorSlice(dim=dim, start=start, stop=stop) for dim, (start, stop) in cuts.items())
+    _, begins = stretches((4, 5, 6), part_bounds(part, (4, 5, 6)))
+    assert isinstance(begins, range) is regular
 
 
 def test_a_tensor_without_dimensions_is_one_stretch() -> None:

@@ -118,7 +118,7 @@ def coalesce(ranges: Iterable[Range], gap: int = 0) -> list[Range]:
 
 def cut(ranges: Sequence[Range], begin: int, end: int) -> Sequence[Range]:
     """The part of ``ranges`` that fills the bytes ``begin:end`` of what they fill together."""
-    if isinstance(ranges, Stripes):
+    if isinstance(ranges, Stripes) and begin < end:
         first, last = begin // ranges.length, -(-end // ranges.length)
         ranges, begin, end = ranges[first:last], begin - first * ranges.length, end - first * ranges.length
         if begin == 0 and end == len(ranges) * ranges.length:
