@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 import pytest
 import torch
@@ -13,23 +13,18 @@ import torch
 from weight_readers import (
     CheckpointError,
     Feature,
-    ReadsInto,
     ReadStats,
     TargetMismatchError,
     TensorSlice,
-    WeightReader,
 )
+from weight_readers_testkit.filling import FillsTargets
 from weight_readers_testkit.subject import EVERYDAY, Subject
 from weight_readers_testkit.tensors import Stored, bits, blank, noise, same, stored
 
 
-class _Reads(WeightReader, ReadsInto, Protocol):
-    """A reader that reads into targets."""
-
-
 class IntoTests(Subject):
-    def _reader(self) -> _Reads:
-        return cast(_Reads, self.need(Feature.READ_INTO))
+    def _reader(self) -> FillsTargets:
+        return cast(FillsTargets, self.need(Feature.READ_INTO))
 
     def _pair(self, folder: Path) -> tuple[str, dict[str, Stored]]:
         tensors = {name: stored(EVERYDAY, 4, 6, seed=name) for name in "ab"}

@@ -122,9 +122,6 @@ class MemoryTests(Subject):
             with self.nothing_left_open():
                 assert taken == _stop(reader.iter_weights, shards, how, taken)
 
-    def case(self, files: list[str]) -> there.Case:
-        return there.Case(self.reader_name, self.format(), self.scheme, self.options, files)
-
 
 def _odd(count: int) -> dict[str, Stored]:
     """A tensor after an odd number of bytes."""

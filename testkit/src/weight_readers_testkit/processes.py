@@ -66,7 +66,7 @@ class ProcessTests(Subject):
         assert before == _state()
 
     def _case(self, folder: Path) -> there.Case:
-        return there.Case(self.reader_name, self.format(), self.scheme, self.options, self.shards(folder, 2))
+        return self.case(self.shards(folder, 2))
 
     def _right(self) -> Contents:
         return expected({**self.shard(1), **self.shard(2)})

@@ -15,14 +15,13 @@ from weight_readers import (
     CheckpointError,
     CheckpointProblems,
     DuplicateTensorError,
-    FileChangedError,
     LfsPointerError,
     TruncatedFileError,
     WeightReader,
 )
 from weight_readers_testkit.faults import ANY_FORMAT, OF_FILE_SYSTEMS, POINTER, Fault, cut
 from weight_readers_testkit.subject import EVERYDAY, LOCAL, Subject
-from weight_readers_testkit.tensors import contents, expected, same, stored
+from weight_readers_testkit.tensors import contents, stored
 
 
 class RefusalTests(Subject):
@@ -81,36 +80,6 @@ class RefusalTests(Subject):
             next(iter(self.make().iter_weights(files)))
         assert files == [problem.path for problem in caught.value.problems]
         assert isinstance(caught.value.problems[0], LfsPointerError)
-
-    def test_a_file_that_was_mended_or_replaced_is_read_anew(self, tmp_path: Path) -> None:
-        reader, path = self.make(), self.path(tmp_path)
-        file = self.reference(path)
-        path.write_bytes(POINTER)
-        with pytest.raises(CheckpointError):
-            reader.read_meta([file])
-        for name in ("first", "second"):
-            tensors = {name: stored(EVERYDAY, 2, seed=name)}
-            self.write(tmp_path / "new", tensors)
-            (tmp_path / "new").replace(path)
-            same(expected(tensors), contents(reader.iter_weights([file])))
-
-    def test_what_is_written_to_a_file_meanwhile_is_an_error_or_has_no_part_in_the_tensors(
-        self, tmp_path: Path
-    ) -> None:
-        shards = self.shards(tmp_path, 3)
-        weights = self.make().iter_weights(shards)
-        kept = [next(weights)]
-        with self.path(tmp_path).open("r+b") as file:
-            last = os.fstat(file.fileno()).st_size - 1
-            file.seek(last)
-            byte = file.read(1)
-            file.seek(last)
-            file.write(bytes([byte[0] ^ 255]))
-        right = expected({**self.shard(1), **self.shard(2), **self.shard(3)})
-        try:
-            same(right, contents([*kept, *weights]))
-        except FileChangedError:
-            return
 
     def test_paths_may_be_text_or_path_objects(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.need_files("paths")

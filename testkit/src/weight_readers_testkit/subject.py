@@ -14,6 +14,7 @@ import pytest
 import weight_readers
 from weight_readers import Feature, ReaderInfo, WeightReader
 from weight_readers_testkit.counters import bytes_touched, nothing_left_open
+from weight_readers_testkit.elsewhere import Case
 from weight_readers_testkit.faults import Fault
 from weight_readers_testkit.tensors import Stored, installed, noise, stored
 
@@ -149,6 +150,10 @@ class Subject:
         halves = list(tensors.items())
         tensors = {**dict(halves[:6]), **middle, **dict(halves[6:])}
         return self.file(folder, tensors), tensors
+
+    def case(self, files: list[str]) -> Case:
+        """What a process of its own needs to read the files with this reader."""
+        return Case(self.reader_name, self.format(), self.scheme, self.options, files)
 
     def nothing_left_open(self) -> AbstractContextManager[None]:
         """What the block opens has to be closed after it; clients of stores keep connections for the next request."""

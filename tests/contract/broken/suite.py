@@ -37,6 +37,8 @@ COSTLY = {
     "test_threads_read_for_it_only_where_that_is_declared",
     "test_slices_agree_with_indexing_in_torch_or_are_refused",
     "test_slices_of_several_dimensions_agree_with_indexing_in_torch_or_are_refused",
+    "test_what_is_done_to_a_file_meanwhile_is_an_error_or_has_no_part_in_targets",
+    "test_an_error_in_the_midst_names_the_targets_that_were_written_to",
     "test_what_a_write_does_is_declared",
     "test_a_spawned_process_reads",
     "test_a_forked_child_reads_and_keeps_what_its_parent_read",
