@@ -11,6 +11,7 @@ from typing import NamedTuple, Protocol, cast
 import torch
 
 from weight_readers import CheckpointError, FileChangedError, ReadsInto, WeightReader
+from weight_readers_testkit.counters import Peak
 from weight_readers_testkit.elsewhere import Case
 from weight_readers_testkit.tensors import bits
 
@@ -76,6 +77,15 @@ def fill_while_it_changes(filling: Filling) -> Filled:
 
 def _contents(targets: Mapping[str, torch.Tensor]) -> dict[str, bytes]:
     return {name: bits(target) for name, target in targets.items()}
+
+
+def peak_while_filling(case: Case) -> int:
+    """The most memory of its own that this process has more while it fills float32 targets it had before, in bytes."""
+    reader = cast(FillsTargets, case.make())
+    targets = {name: torch.ones(each.stored_shape) for name, each in reader.read_meta(case.files).items()}
+    with Peak() as peak:
+        reader.read_into(case.files, targets, on_progress=lambda stats: peak.look())
+    return peak.nbytes
 
 
 class _Once:

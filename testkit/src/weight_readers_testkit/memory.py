@@ -16,6 +16,7 @@ import torch
 from weight_readers import Alignment, Feature, ReadStats, Writes
 from weight_readers_testkit import elsewhere as there
 from weight_readers_testkit.counters import bytes_touched, cached_bytes, mapped_bytes
+from weight_readers_testkit.filling import peak_while_filling
 from weight_readers_testkit.subject import EVERYDAY, Subject
 from weight_readers_testkit.tensors import Stored, bits, contents, expected, noise, same, stored
 
@@ -77,10 +78,14 @@ class MemoryTests(Subject):
 
     def test_memory_is_bounded(self, tmp_path: Path, elsewhere: there.Elsewhere) -> None:
         self.need(Feature.BOUNDED_MEMORY)
-        path, _ = self.bulky(tmp_path)
-        options = self.options if self.bounded_options is None else self.bounded_options
-        peak = elsewhere.run(there.peak_of_own_memory, self.case([path])._replace(options=options))
+        peak = elsewhere.run(there.peak_of_own_memory, self._bounded(tmp_path))
         assert peak <= self.memory_bound, f"{peak} bytes were held, of {self.bulk} read and not kept"
+
+    def test_memory_is_bounded_while_targets_are_filled(self, tmp_path: Path, elsewhere: there.Elsewhere) -> None:
+        self.need(Feature.READ_INTO)
+        self.need(Feature.BOUNDED_MEMORY)
+        peak = elsewhere.run(peak_while_filling, self._bounded(tmp_path))
+        assert peak <= self.memory_bound, f"{peak} bytes were held besides the targets, of {self.bulk} read into them"
 
     def test_direct_reads_leave_the_page_cache_alone(self, tmp_path: Path) -> None:
         self.need_files("page cache")
@@ -121,6 +126,12 @@ class MemoryTests(Subject):
             reader = self.make()
             with self.nothing_left_open():
                 assert taken == _stop(reader.iter_weights, shards, how, taken)
+
+    def _bounded(self, folder: Path) -> there.Case:
+        path, _ = self.bulky(folder)
+        return self.case([path])._replace(
+            options=self.options if self.bounded_options is None else self.bounded_options
+        )
 
 
 def _odd(count: int) -> dict[str, Stored]:

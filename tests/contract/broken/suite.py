@@ -32,6 +32,7 @@ COSTLY = {
     "test_targets_of_every_dtype_hold_every_byte",
     "test_views_of_the_file_are_yielded_where_declared_and_nowhere_else",
     "test_memory_is_bounded",
+    "test_memory_is_bounded_while_targets_are_filled",
     "test_direct_reads_leave_the_page_cache_alone",
     "test_one_reader_serves_several_passes_at_once",
     "test_threads_read_for_it_only_where_that_is_declared",
