@@ -85,6 +85,19 @@ class ValueTests(Subject):
         got = [name for name, _ in reader.iter_weights([path])]
         assert names == (sorted(got, key=names.index) if reader.info.order is Order.COMPLETION else got)
 
+    def test_the_order_of_the_header_is_told_from_that_of_the_bytes(self, tmp_path: Path) -> None:
+        reader, path = self.make(), self.path(tmp_path)
+        if reader.info.order is Order.COMPLETION:
+            pytest.skip("any order is declared")
+        lie, listed = ["m", "z", "a", "k", "b", "q"], ["k", "b", "q", "m", "z", "a"]
+        tensors = {name: stored(EVERYDAY, 8, seed=name) for name in lie}
+        self.write_listed(path, tensors, listed)
+        found = [path.read_bytes().find(each.data) for each in tensors.values()]
+        assert found == sorted(found) or -1 in found, "write_listed: the bytes have to lie in the order of `tensors`"
+        got = contents(reader.iter_weights([self.reference(path)]))
+        same(expected(tensors), got)
+        assert (listed if reader.info.order is Order.HEADER else lie) == list(got)
+
     def test_shards_come_in_natural_order_whatever_order_they_are_given_in(self, tmp_path: Path) -> None:
         reader = self.make()
         shards = self.shards(tmp_path, 11)

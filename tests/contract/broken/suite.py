@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -90,6 +90,9 @@ class Small(ReaderContractTests):
     def write(self, path: Path, tensors: Mapping[str, Stored]) -> None:
         writers.write_safetensors_of(path, tensors)
 
+    def write_listed(self, path: Path, tensors: Mapping[str, Stored], names: Sequence[str]) -> None:
+        writers.write_safetensors_listed(path, tensors, names)
+
     @classmethod
     def make(cls, options: Mapping[str, Any] | None = None) -> WeightReader:
         request = Request(format=cls.format(), options=dict(options or {}))
@@ -110,6 +113,9 @@ class SmallGGUF(Small):
 
     def write(self, path: Path, tensors: Mapping[str, Stored]) -> None:
         writers.write_gguf_of(path, tensors)
+
+    def write_listed(self, path: Path, tensors: Mapping[str, Stored], names: Sequence[str]) -> None:
+        writers.write_gguf_listed(path, tensors, names)
 
     def faults(self) -> Mapping[str, object]:  # type: ignore[override]
         return writers.GGUF_FAULTS
