@@ -9,13 +9,23 @@ from typing import Any
 
 import pytest
 
-from weight_readers import CheckpointError, Feature, MissingTensorError, ReadStats, TensorSlice, WeightReader
+from weight_readers import (
+    CheckpointError,
+    Feature,
+    MissingTensorError,
+    ReadStats,
+    TensorPart,
+    TensorSlice,
+    WeightReader,
+)
 from weight_readers_testkit.subject import EVERYDAY, Subject
 from weight_readers_testkit.tensors import Contents, bits, contents, expected, same, stored
 
 SHAPE = (4, 6, 8)
 BOUNDS = [(None, None), (0, 2), (1, 3), (2, None), (None, -1), (-2, None), (-99, 99), (3, 2), (9, 12), (1, 1)]
 REFUSALS = (TypeError, ValueError, NotImplementedError)
+Cases = Iterator[tuple[TensorPart, tuple[slice, ...]]]
+"""Slices of a tensor of `SHAPE`, and what they are in torch."""
 
 
 class PartTests(Subject):
@@ -52,23 +62,17 @@ class PartTests(Subject):
             list(reader.iter_weights(self.shards(tmp_path, 1), key_filter=lambda name: bool(1 // 0)))
 
     def test_slices_agree_with_indexing_in_torch_or_are_refused(self, tmp_path: Path) -> None:
-        reader = self.make()
-        path = self.file(tmp_path, {"before": stored(EVERYDAY, 2), "x": stored(EVERYDAY, *SHAPE)})
-        whole = dict(reader.iter_weights([path]))["x"]
-        for part, index in _slices():
-            got = _honoured(reader, Feature.SLICES, [path], slices={"x": part})
-            if got is None:
-                return
-            right = whole[index]
-            assert (tuple(right.shape), bits(right)) == got["x"][1:], part
-            assert got["before"][1] == (2,)
+        self._slices_agree(tmp_path, Feature.SLICES, _slices())
 
     def test_slices_of_several_dimensions_agree_with_indexing_in_torch_or_are_refused(self, tmp_path: Path) -> None:
+        self._slices_agree(tmp_path, Feature.MULTI_SLICES, _several())
+
+    def _slices_agree(self, folder: Path, feature: Feature, cases: Cases) -> None:
         reader = self.make()
-        path = self.file(tmp_path, {"before": stored(EVERYDAY, 2), "x": stored(EVERYDAY, *SHAPE)})
+        path = self.file(folder, {"before": stored(EVERYDAY, 2), "x": stored(EVERYDAY, *SHAPE)})
         whole = dict(reader.iter_weights([path]))["x"]
-        for part, index in _several():
-            got = _honoured(reader, Feature.MULTI_SLICES, [path], slices={"x": part})
+        for part, index in cases:
+            got = _honoured(reader, feature, [path], slices={"x": part})
             if got is None:
                 return
             right = whole[index]
@@ -125,8 +129,8 @@ class PartTests(Subject):
         assert (calls[-1].tensors, calls[-1].bytes_wanted, calls[-1].bytes_read) == (1, 60, 60)
 
 
-def _slices() -> Iterator[tuple[TensorSlice, tuple[slice, ...]]]:
-    """Slices of a tensor of `SHAPE`, and what they are in torch."""
+def _slices() -> Cases:
+    """Of each dimension."""
     for dim in (0, 1, 2, -1, -3):
         for start, stop in BOUNDS:
             index = [slice(None)] * 3
@@ -134,8 +138,8 @@ def _slices() -> Iterator[tuple[TensorSlice, tuple[slice, ...]]]:
             yield TensorSlice(dim=dim, start=start, stop=stop), tuple(index)
 
 
-def _several() -> Iterator[tuple[tuple[TensorSlice, ...], tuple[slice, ...]]]:
-    """Slices of two and three dimensions of a tensor of `SHAPE`, and what they are in torch."""
+def _several() -> Cases:
+    """Of two and three dimensions at once."""
     for dims in ((0, 1), (2, 0), (1, 2), (0, 1, 2), (-1, -3)):
         for first in range(0, len(BOUNDS), 2):
             bounds = {dim: BOUNDS[(first + place) % len(BOUNDS)] for place, dim in enumerate(dims)}
