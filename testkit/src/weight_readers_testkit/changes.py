@@ -23,6 +23,8 @@ BEFORE, AFTER = ({name: stored(EVERYDAY, *SHAPE, seed=(age, name)) for name in N
 
 class ChangeTests(Subject):
     def test_a_file_that_was_mended_or_replaced_is_read_anew(self, tmp_path: Path) -> None:
+        """`read_meta`, `iter_weights`: keep what a header says only as long as the file's size and time are the same,
+        as `HeaderCache` does."""
         reader, path = self.make(), self.path(tmp_path)
         file = self.reference(path)
         path.write_bytes(POINTER)
@@ -37,6 +39,8 @@ class ChangeTests(Subject):
     def test_what_is_written_to_a_file_meanwhile_is_an_error_or_has_no_part_in_the_tensors(
         self, tmp_path: Path
     ) -> None:
+        """`iter_weights`: compare the file with its state when the header was read, after the bytes of each tensor and
+        before it is yielded (`Pass`, or `Source.check`)."""
         shards = self.shards(tmp_path, 3)
         weights = self.make().iter_weights(shards)
         kept = [next(weights)]
@@ -57,6 +61,8 @@ class ChangeTests(Subject):
     def test_what_is_done_to_a_file_meanwhile_is_an_error_or_has_no_part_in_targets(
         self, tmp_path: Path, elsewhere: Elsewhere, change: str, moment: str
     ) -> None:
+        """`read_into`: open the file once, in the state its header was read in, and check that after each tensor
+        (`Source(path, state)` and its `check`)."""
         self.need(Feature.READ_INTO)
         filled = elsewhere.run(fill_while_it_changes, self._filling(tmp_path, change, moment))
         if filled.error is not None:
@@ -67,6 +73,8 @@ class ChangeTests(Subject):
     def test_an_error_in_the_midst_names_the_targets_that_were_written_to(
         self, tmp_path: Path, elsewhere: Elsewhere
     ) -> None:
+        """`read_into`: set `error.written` of a CheckpointError to the names of all targets that bytes may have
+        reached, and raise it again."""
         self.need(Feature.READ_INTO)
         fillings = [elsewhere.run(fill_while_it_changes, self._filling(tmp_path, each, TOLD)) for each in CHANGES]
         failed = [filled for filled in fillings if filled.error is not None and filled.touched]

@@ -19,5 +19,7 @@ class ReaderContractTests(
 ):
     """Subclass it as ``class TestAcme(ReaderContractTests)``; `Subject` says what the subclass has to give.
 
-    A test that a reader cannot keep is overridden, marked ``@pytest.mark.xfail(reason=...)``, and calls its original.
+    The docstring of each test says what to mend in the reader, its declaration or the subclass; pytest shows it beside
+    a failure. A test that a reader cannot keep is overridden, marked ``@pytest.mark.xfail(reason=...)``, and calls its
+    original.
     """

@@ -30,6 +30,8 @@ Cases = Iterator[tuple[TensorPart, tuple[slice, ...]]]
 
 class PartTests(Subject):
     def test_a_filter_decides_or_is_refused(self, tmp_path: Path) -> None:
+        """`iter_weights`: ask `key_filter` once of every name and yield what it takes; without `Feature.KEY_FILTER`
+        that, or a ValueError."""
         reader, shards = self.make(), self.shards(tmp_path, 3)
         asked: list[str] = []
 
@@ -45,6 +47,8 @@ class PartTests(Subject):
         assert names == sorted(asked)
 
     def test_a_filter_skips_tensors_before_they_are_read(self, tmp_path: Path) -> None:
+        """`iter_weights`: plan what is read by `key_filter` from the header alone (`chosen_by_file`); read-ahead of the
+        kernel counts (`Source(exact=True)`). Or leave out `Feature.KEY_FILTER`."""
         reader = self.need(Feature.KEY_FILTER)
         path, tensors = self.bulky(tmp_path)
         got: Contents = {}
@@ -57,14 +61,19 @@ class PartTests(Subject):
         assert touched < self.bulk // 4, f"{touched} bytes were read for {len(tensors['small'].data)}"
 
     def test_an_error_in_the_filter_is_the_callers(self, tmp_path: Path) -> None:
+        """`iter_weights`: let errors of `key_filter` pass."""
         reader = self.need(Feature.KEY_FILTER)
         with pytest.raises(ZeroDivisionError):
             list(reader.iter_weights(self.shards(tmp_path, 1), key_filter=lambda name: bool(1 // 0)))
 
     def test_slices_agree_with_indexing_in_torch_or_are_refused(self, tmp_path: Path) -> None:
+        """`iter_weights`: cut by `slices.part_bounds`, which takes bounds as Python does; without `Feature.SLICES`
+        raise a ValueError for any."""
         self._slices_agree(tmp_path, Feature.SLICES, _slices())
 
     def test_slices_of_several_dimensions_agree_with_indexing_in_torch_or_are_refused(self, tmp_path: Path) -> None:
+        """`iter_weights`: what all slices of the tuple have in common; without `Feature.MULTI_SLICES` raise a TypeError
+        for a tuple (`check_slices`)."""
         self._slices_agree(tmp_path, Feature.MULTI_SLICES, _several())
 
     def _slices_agree(self, folder: Path, feature: Feature, cases: Cases) -> None:
@@ -80,6 +89,8 @@ class PartTests(Subject):
             assert got["before"][1] == (2,)
 
     def test_slices_of_several_dimensions_read_what_they_have_in_common(self, tmp_path: Path) -> None:
+        """`iter_weights`: a range for each stretch of neighbours (`slices.stretches`); or leave out
+        `Feature.MULTI_SLICES`."""
         reader = self.need(Feature.MULTI_SLICES)
         # Rows of many pages: a page that is read for a part of it counts whole.
         shape = (16, self.bulk // 64)
@@ -92,6 +103,7 @@ class PartTests(Subject):
         assert touched < self.bulk // 8, f"{touched} bytes were read for {self.bulk // 16}"
 
     def test_a_slice_reads_its_own_part(self, tmp_path: Path) -> None:
+        """`iter_weights`: read the ranges of the slice, not the tensor; or leave out `Feature.SLICES`."""
         reader = self.need(Feature.SLICES)
         path, tensors = self.bulky(tmp_path)
         rows = sum(each.shape[0] for each in tensors.values())
@@ -101,6 +113,7 @@ class PartTests(Subject):
         assert touched < self.bulk // 2, f"{touched} bytes were read for one row in 16 of {rows}"
 
     def test_a_slice_that_cannot_be_is_refused_before_the_first_tensor(self, tmp_path: Path) -> None:
+        """`iter_weights`: check all of `slices` before the first tensor (`check_slices`)."""
         reader, shards = self.need(Feature.SLICES), self.shards(tmp_path, 2)
         wrong: list[tuple[Any, Mapping[str, Any]]] = [
             (MissingTensorError, {"s1.t0": TensorSlice(dim=0), "nobody": TensorSlice(dim=0)}),
@@ -114,6 +127,8 @@ class PartTests(Subject):
                 next(iter(reader.iter_weights(shards, slices=slices)))
 
     def test_progress_adds_up_and_ends_at_the_bytes_wanted(self, tmp_path: Path) -> None:
+        """`iter_weights`: `bytes_wanted` is the same from the first `on_progress` on; `tensors` and `bytes_read` reach
+        the totals with the last."""
         reader, shards = self.make(), self.shards(tmp_path, 3)
         calls: list[ReadStats] = []
         count = len(list(reader.iter_weights(shards, on_progress=calls.append)))
@@ -123,6 +138,7 @@ class PartTests(Subject):
         assert (count, nbytes) == (calls[-1].tensors, calls[-1].bytes_read)
 
     def test_progress_of_a_part_counts_what_is_wanted(self, tmp_path: Path) -> None:
+        """`iter_weights`: `bytes_wanted` is what `key_filter` and `slices` leave."""
         reader, shards = self.need(Feature.KEY_FILTER), self.shards(tmp_path, 3)
         calls: list[ReadStats] = []
         list(reader.iter_weights(shards, key_filter="s2.t1".__eq__, on_progress=calls.append))
