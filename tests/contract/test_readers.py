@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from contract import writers
@@ -19,6 +19,9 @@ class Safetensors(ReaderContractTests):
 
     def write(self, path: Path, tensors: Mapping[str, Stored]) -> None:
         writers.write_safetensors_of(path, tensors)
+
+    def write_listed(self, path: Path, tensors: Mapping[str, Stored], names: Sequence[str]) -> None:
+        writers.write_safetensors_listed(path, tensors, names)
 
     def faults(self) -> Mapping[str, Fault]:
         return writers.SAFETENSORS_FAULTS
@@ -62,6 +65,9 @@ class TestGGUF(ReaderContractTests):
     def write(self, path: Path, tensors: Mapping[str, Stored]) -> None:
         writers.write_gguf_of(path, tensors)
 
+    def write_listed(self, path: Path, tensors: Mapping[str, Stored], names: Sequence[str]) -> None:
+        writers.write_gguf_listed(path, tensors, names)
+
     def faults(self) -> Mapping[str, Fault]:
         return writers.GGUF_FAULTS
 
@@ -89,6 +95,9 @@ class TestTorch(ReaderContractTests):
 
     def write(self, path: Path, tensors: Mapping[str, Stored]) -> None:
         writers.write_torch(path, tensors)
+
+    def write_listed(self, path: Path, tensors: Mapping[str, Stored], names: Sequence[str]) -> None:
+        writers.write_torch_listed(path, tensors, names)
 
     def faults(self) -> Mapping[str, Fault]:
         return writers.TORCH_FAULTS

@@ -6,12 +6,14 @@ from __future__ import annotations
 import json
 import os
 import struct
-from collections.abc import Callable, Mapping
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 
 import torch
 from support.files import entry, floats, write_safetensors, write_tensors
-from unit.gguf.gguf_bytes import write_gguf
+from unit.gguf.gguf_bytes import ALIGNMENT, write_gguf
 
 from weight_readers import (
     CheckpointError,
@@ -71,6 +73,16 @@ def write_safetensors_of(path: Path, tensors: Mapping[str, Stored]) -> None:
     write_tensors(path, {n: (SAFETENSORS_DTYPES[t.dtype], [*_logical(t)], t.data) for n, t in tensors.items()})
 
 
+def write_safetensors_listed(path: Path, tensors: Mapping[str, Stored], names: Sequence[str]) -> None:
+    """The header in the order of ``names``, the bytes in that of ``tensors``; so are the two below."""
+    ends = dict(zip(tensors, accumulate(len(each.data) for each in tensors.values()), strict=True))
+    header = {
+        name: entry(SAFETENSORS_DTYPES[each.dtype], [*_logical(each)], ends[name] - len(each.data), ends[name])
+        for name, each in ((name, tensors[name]) for name in names)
+    }
+    write_safetensors(path, header, b"".join(each.data for each in tensors.values()))
+
+
 def _logical(tensor: Stored) -> tuple[int, ...]:
     """The shape that a header says: in elements, where torch counts pairs of them."""
     if tensor.dtype != "float4_e2m1fn_x2":
@@ -80,6 +92,12 @@ def _logical(tensor: Stored) -> tuple[int, ...]:
 
 def write_gguf_of(path: Path, tensors: Mapping[str, Stored]) -> None:
     write_gguf(path, {name: _ggml(tensor) for name, tensor in tensors.items()}, {"general.architecture": "test"})
+
+
+def write_gguf_listed(path: Path, tensors: Mapping[str, Stored], names: Sequence[str]) -> None:
+    sizes = [-(-len(each.data) // ALIGNMENT) * ALIGNMENT for each in tensors.values()]
+    offsets = dict(zip(tensors, accumulate(sizes[:-1], initial=0), strict=True))
+    write_gguf(path, {name: _ggml(tensors[name]) for name in names}, offsets=offsets)
 
 
 def _ggml(tensor: Stored) -> tuple[int, tuple[int, ...], bytes]:
@@ -92,6 +110,18 @@ def _ggml(tensor: Stored) -> tuple[int, tuple[int, ...], bytes]:
 
 def write_torch(path: Path, tensors: Mapping[str, Stored]) -> None:
     torch.save({name: _tensor(tensor) for name, tensor in tensors.items()}, path)
+
+
+def write_torch_listed(path: Path, tensors: Mapping[str, Stored], names: Sequence[str]) -> None:
+    """As torch.save lists them, which numbers the storages in that order; their members are then sorted."""
+    write_torch(path, {name: tensors[name] for name in names})
+    places = {f"/data/{names.index(name)}": place for place, name in enumerate(tensors)}
+    with zipfile.ZipFile(path) as archive:
+        members = [(info.filename, archive.read(info)) for info in archive.infolist()]
+    members.sort(key=lambda member: places.get(member[0][member[0].index("/") :], -1))
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in members:
+            archive.writestr(name, data)
 
 
 def _tensor(tensor: Stored) -> torch.Tensor:

@@ -48,7 +48,11 @@ class Feature(str, Enum):
     CONCURRENT = "concurrent"
     """Reads with several threads or requests in flight."""
     BOUNDED_MEMORY = "bounded_memory"
-    """Holds at most a stated number of bytes beyond what the consumer keeps."""
+    """Holds at most a stated number of bytes of its own, however large the files are.
+
+    Beyond what the consumer of `iter_weights` keeps, and beyond the targets of `ReadsInto.read_into`. Views of a file
+    are not its own. The number stands in the reader's documentation, and as ``memory_bound`` in its tests.
+    """
     DIRECT_IO = "direct_io"
     """Bypasses the page cache by default: cached files are read from storage again."""
     DISTRIBUTED = "distributed"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import struct
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -49,6 +49,13 @@ class TestNpz(ReaderContractTests):
         arrays = {n: np.frombuffer(t.data, np.dtype(t.dtype)).reshape(t.shape) for n, t in tensors.items()}
         with open(path, "wb") as file:
             np.savez(file, **arrays)
+
+    def write_listed(self, path: Path, tensors: Mapping[str, Stored], names: Sequence[str]) -> None:
+        """The directory at the end of the archive is what lists them."""
+        self.write(path, tensors)
+        with zipfile.ZipFile(path, "a") as archive:
+            archive.filelist.sort(key=lambda member: names.index(member.filename.removesuffix(".npy")))
+            archive.comment = b"sorted"  # or the directory is left as it was
 
     def faults(self) -> Mapping[str, Fault]:
         compressed = TensorLayoutError, lambda path: _save(path, np.savez_compressed, np.zeros(64))

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from weight_readers_testkit.changes import ChangeTests
 from weight_readers_testkit.declaration import DeclarationTests
 from weight_readers_testkit.into import IntoTests
 from weight_readers_testkit.memory import MemoryTests
@@ -14,9 +15,11 @@ from weight_readers_testkit.values import ValueTests
 
 
 class ReaderContractTests(
-    DeclarationTests, ValueTests, PartTests, IntoTests, MemoryTests, ProcessTests, RefusalTests, Overrides
+    DeclarationTests, ValueTests, PartTests, IntoTests, ChangeTests, MemoryTests, ProcessTests, RefusalTests, Overrides
 ):
     """Subclass it as ``class TestAcme(ReaderContractTests)``; `Subject` says what the subclass has to give.
 
-    A test that a reader cannot keep is overridden, marked ``@pytest.mark.xfail(reason=...)``, and calls its original.
+    The docstring of each test says what to mend in the reader, its declaration or the subclass; pytest shows it beside
+    a failure. A test that a reader cannot keep is overridden, marked ``@pytest.mark.xfail(reason=...)``, and calls its
+    original.
     """

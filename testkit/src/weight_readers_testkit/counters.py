@@ -111,6 +111,43 @@ def anonymous_bytes() -> int:
     raise OSError("/proc/self/status has no RssAnon")
 
 
+class Peak:
+    """The most memory of its own that this process has more within the block than before, in bytes.
+
+    Looked at by `look`, and a thousand times a second besides.
+    """
+
+    def __enter__(self) -> Peak:
+        _give_back_what_is_free()
+        self._before = self._highest = anonymous_bytes()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._look_on, daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    @property
+    def nbytes(self) -> int:
+        return self._highest - self._before
+
+    def look(self) -> None:
+        self._highest = max(self._highest, anonymous_bytes())
+
+    def _look_on(self) -> None:
+        while not self._over.wait(0.001):
+            self.look()
+
+
+def _give_back_what_is_free() -> None:
+    """What the allocator keeps of earlier work would be taken again, and not show."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # glibc has it
+    if trim is not None:
+        trim(0)
+
+
 @contextmanager
 def nothing_left_open(*, but: str | None = None) -> Iterator[None]:
     """Fail where the block leaves descriptors or threads behind that were not there before.

@@ -55,11 +55,15 @@ gate = pytest.mark.weight_readers_gate
 class DeclarationTests(Subject):
     @gate
     def test_one_distribution_registers_the_reader(self) -> None:
+        """pyproject.toml: one line `NAME = "package.plugin"` below `[project.entry-points.weight_readers]` with
+        `reader_name` as NAME; install it once, under one distribution name."""
         owners = _owners(self.reader_name)
         assert len(owners) == 1, f"distributions with an entry point {self.reader_name!r}: {owners}"
 
     @gate
     def test_its_hooks_are_sound_and_make_a_reader(self) -> None:
+        """`weight_readers_create` returns an object with `info`, `selection`, `read_meta` and `iter_weights`;
+        `ReaderInfo.name` is the entry point's name."""
         if len(_owners(self.reader_name)) != 1:
             pytest.skip("registered by none or by several")
         reader = self.make()
@@ -67,26 +71,36 @@ class DeclarationTests(Subject):
         assert (reader.info.name, reader.selection is not None) == (self.reader_name, True)
 
     def test_importing_its_hook_module_adds_no_package_but_its_own(self) -> None:
+        """The module of the entry point: import torch and the backend within `weight_readers_create`."""
         added, _ = _imported(self.reader_name)
         assert added == [], f"the hook module imports {added}: import them in weight_readers_create"
 
     def test_describing_it_imports_no_backend(self) -> None:
+        """`weight_readers_describe`: what `ReaderInfo.requires` names, and torch, is imported within
+        `weight_readers_create`."""
         _, backends = _imported(self.reader_name)
         assert backends == [], f"weight_readers_describe imports {backends}"
 
     def test_the_declaration_goes_through_json_and_pickle(self) -> None:
+        """`weight_readers_describe` and `info` of the reader: a `ReaderInfo` of core itself, of plain values."""
         for declared in (self.info(), self.make().info):
             assert declared == ReaderInfo.from_json(json.loads(json.dumps(declared.to_json())))
             assert declared == pickle.loads(pickle.dumps(declared))  # noqa: S301 - made on the line itself
 
     def test_made_without_options_it_is_what_it_declared(self) -> None:
+        """`info` of a reader made without options is what `weight_readers_describe` returns: change it with
+        `dataclasses.replace` only where an option asks for it."""
         assert self.info() == self.make({}).info
 
     def test_views_of_the_file_are_declared_as_lifetime_and_as_feature_or_not_at_all(self) -> None:
+        """`ReaderInfo`: `Lifetime.MAPPED` and `Feature.FILE_MAPPING` go together, also in each mode (`info` of the
+        reader)."""
         info = self.make().info
         assert (info.lifetime is Lifetime.MAPPED) == (Feature.FILE_MAPPING in info.features)
 
     def test_every_declared_option_is_checked_and_named_in_the_error(self) -> None:
+        """`weight_readers_create`: take each of `ReaderInfo.options` by its name, and raise a TypeError or ValueError
+        with that name for a value that is none."""
         for option in sorted(self.info().options):
             with pytest.raises((TypeError, ValueError, weight_readers.WeightReadersError)) as caught:
                 self.make({option: object()})
@@ -95,9 +109,13 @@ class DeclarationTests(Subject):
             assert option in said
 
     def test_every_declared_feature_is_one_that_can_be_held_against_it(self) -> None:
+        """`ReaderInfo.features`: leave this one out, for which core has no protocol, or override the test with the
+        reason."""
         assert set() == self.make().info.features & UNTESTED
 
     def test_the_protocols_are_those_of_the_declared_features(self) -> None:
+        """`ReaderInfo.features` and the reader's methods: declare what it has, or add the methods of the protocol
+        (`ReadsInto`, `ListsFiles`, `DigestsFiles`, `FetchesRanges`)."""
         reader = self.make()
         lacking = [f.value for f, kind in PROTOCOLS.items() if f in reader.info.features and not _has(reader, kind)]
         assert lacking == [], f"declared, and without the methods: {lacking}"

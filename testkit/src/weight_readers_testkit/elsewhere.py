@@ -19,6 +19,7 @@ from weight_readers import WeightReader
 from weight_readers_testkit.counters import anonymous_bytes
 from weight_readers_testkit.tensors import Contents, bits, contents
 
+Q = TypeVar("Q")
 T = TypeVar("T")
 SECONDS = 180.0
 """What takes longer hangs."""
@@ -50,12 +51,12 @@ class Elsewhere:
         self._process: Any = None
         self._connection: Any = None
 
-    def run(self, function: Callable[[Case], T], case: Case) -> T:
-        """What ``function``, one of this module, returns there. Raises RuntimeError for what it raised."""
+    def run(self, function: Callable[[Q], T], question: Q) -> T:
+        """What ``function``, one of the kit's modules, returns there. Raises RuntimeError for what it raised."""
         if self._process is None:
             self._start()
         try:
-            self._connection.send((function.__name__, case))
+            self._connection.send((function, question))
             if not self._connection.poll(SECONDS):
                 raise RuntimeError(f"{function.__name__} was not done within {SECONDS:.0f} s")
             ok, answer = self._connection.recv()
@@ -94,11 +95,11 @@ class Elsewhere:
 def _serve(connection: Connection) -> None:
     while True:
         try:
-            name, case = connection.recv()
+            function, question = connection.recv()
         except EOFError:
             return
         try:
-            answer = (True, globals()[name](case))
+            answer = (True, function(question))
         except Exception:
             answer = (False, traceback.format_exc())
         connection.send(answer)

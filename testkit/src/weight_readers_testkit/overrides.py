@@ -14,6 +14,8 @@ class Overrides:
 
     @pytest.mark.weight_readers_gate
     def test_no_test_of_the_contract_is_removed_or_replaced_without_a_reason(self) -> None:
+        """The contract class: mark the override `@pytest.mark.xfail(reason="...")` and call the original, or take it
+        out."""
         assert list(_unexplained(type(self))) == []
 
     @classmethod

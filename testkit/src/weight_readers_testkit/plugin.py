@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pytest plugin: readable assertions in the kit's modules, its fixtures, and no way around its meta-test."""
+"""The pytest plugin: its fixtures, what to mend beside each failure, and no way around the kit's meta-test."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import inspect
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -26,6 +27,25 @@ def elsewhere() -> Iterator[Elsewhere]:
     worker = Elsewhere()
     yield worker
     worker.close()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Beside a failure of the contract stands what to mend: the docstring of the kit's own test."""
+    report = yield
+    add = getattr(report.longrepr, "addsection", None)
+    if report.when == "call" and report.failed and add is not None:
+        remedy = _remedy(getattr(item, "cls", None), getattr(item, "originalname", ""))
+        if remedy is not None:
+            add("what to mend (docs/writing-a-reader.md explains the names)", remedy)
+    return report
+
+
+def _remedy(subject: type | None, test: str) -> str | None:
+    for base in getattr(subject, "__mro__", ()):
+        if base.__module__.startswith("weight_readers_testkit.") and test in vars(base):
+            return inspect.getdoc(vars(base)[test])
+    return None
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -15,14 +15,13 @@ from weight_readers import (
     CheckpointError,
     CheckpointProblems,
     DuplicateTensorError,
-    FileChangedError,
     LfsPointerError,
     TruncatedFileError,
     WeightReader,
 )
 from weight_readers_testkit.faults import ANY_FORMAT, OF_FILE_SYSTEMS, POINTER, Fault, cut
 from weight_readers_testkit.subject import EVERYDAY, LOCAL, Subject
-from weight_readers_testkit.tensors import contents, expected, same, stored
+from weight_readers_testkit.tensors import contents, stored
 
 
 class RefusalTests(Subject):
@@ -58,6 +57,8 @@ class RefusalTests(Subject):
     def test_a_broken_file_has_one_error_from_every_entrance_before_the_first_tensor(
         self, tmp_path: Path, fault: Fault
     ) -> None:
+        """`read_meta` and `iter_weights`: check every header by the same code, before the first tensor; the error is of
+        the fault's class, with `path`. Where the format cannot tell, `faults()` switches it off with a reason."""
         files, errors = self._broken(tmp_path, fault), []
         reader = self.make()
         with self.nothing_left_open():
@@ -69,11 +70,13 @@ class RefusalTests(Subject):
         assert (issubclass(errors[0][0], fault.error), files[1] in errors[0][1]) == (True, True), errors[0]
 
     def test_a_filter_does_not_hide_a_broken_file(self, tmp_path: Path) -> None:
+        """`iter_weights`: check the headers of all files, also those of which nothing is wanted."""
         files = self._broken(tmp_path, self.corpus()["cut in half"])
         with pytest.raises((CheckpointError, TypeError, ValueError)):
             list(self.make().iter_weights(files, key_filter=lambda name: name.startswith("s1")))
 
     def test_all_broken_files_are_named_at_once(self, tmp_path: Path) -> None:
+        """`read_meta`: collect the errors of all files, in their order, for `CheckpointProblems.raise_any`."""
         paths = [self.path(tmp_path, f"model-{number}") for number in (1, 2)]
         paths[0].write_bytes(POINTER)
         files = [self.reference(path) for path in paths]
@@ -82,37 +85,8 @@ class RefusalTests(Subject):
         assert files == [problem.path for problem in caught.value.problems]
         assert isinstance(caught.value.problems[0], LfsPointerError)
 
-    def test_a_file_that_was_mended_or_replaced_is_read_anew(self, tmp_path: Path) -> None:
-        reader, path = self.make(), self.path(tmp_path)
-        file = self.reference(path)
-        path.write_bytes(POINTER)
-        with pytest.raises(CheckpointError):
-            reader.read_meta([file])
-        for name in ("first", "second"):
-            tensors = {name: stored(EVERYDAY, 2, seed=name)}
-            self.write(tmp_path / "new", tensors)
-            (tmp_path / "new").replace(path)
-            same(expected(tensors), contents(reader.iter_weights([file])))
-
-    def test_what_is_written_to_a_file_meanwhile_is_an_error_or_has_no_part_in_the_tensors(
-        self, tmp_path: Path
-    ) -> None:
-        shards = self.shards(tmp_path, 3)
-        weights = self.make().iter_weights(shards)
-        kept = [next(weights)]
-        with self.path(tmp_path).open("r+b") as file:
-            last = os.fstat(file.fileno()).st_size - 1
-            file.seek(last)
-            byte = file.read(1)
-            file.seek(last)
-            file.write(bytes([byte[0] ^ 255]))
-        right = expected({**self.shard(1), **self.shard(2), **self.shard(3)})
-        try:
-            same(right, contents([*kept, *weights]))
-        except FileChangedError:
-            return
-
     def test_paths_may_be_text_or_path_objects(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        """`read_meta` and `iter_weights`: take `os.fspath` of each; `FileMeta.path` is the path as it was given."""
         self.need_files("paths")
         shards, reader = self.shards(tmp_path, 2), self.make()
         monkeypatch.chdir(tmp_path)
@@ -122,6 +96,7 @@ class RefusalTests(Subject):
             assert [os.fspath(file) for file in files] == [file.path for file in reader.read_meta(files).files]
 
     def test_what_is_no_list_of_files_is_refused(self, tmp_path: Path) -> None:
+        """`read_meta` and `iter_weights`: a TypeError for a bare path, a ValueError for no files (`natural_order`)."""
         (shard,) = self.shards(tmp_path, 1)
         wrong: list[tuple[type[Exception], Any]] = [(TypeError, shard), (TypeError, Path(shard)), (ValueError, [])]
         for kind, files in wrong:
@@ -130,6 +105,8 @@ class RefusalTests(Subject):
                     enter(files)
 
     def test_the_same_file_twice_is_refused(self, tmp_path: Path) -> None:
+        """`read_meta` and `iter_weights`: a CheckpointError for one file under two names (`HeaderCache`,
+        `sets.shared`)."""
         (shard,) = self.shards(tmp_path, 1)
         again = [shard]
         if self.scheme == LOCAL:
@@ -144,12 +121,15 @@ class RefusalTests(Subject):
                 enter([shard])  # what the reader knows of it by now makes the next call no better
 
     def test_a_name_in_two_files_is_refused(self, tmp_path: Path) -> None:
+        """`read_meta` and `iter_weights`: a DuplicateTensorError with the name and the second file (`sets.shared`)."""
         files = [self.file(tmp_path, {"x": stored(EVERYDAY, n)}, f"model-{n}") for n in (1, 2)]
         with pytest.raises(DuplicateTensorError) as caught:
             next(iter(self.make().iter_weights(files)))
         assert ("x", files[1]) == (caught.value.tensor, caught.value.path)
 
     def test_errors_survive_the_way_to_another_process(self, tmp_path: Path) -> None:
+        """`CheckpointError`: what is set on an error can be pickled; a class of your own takes the arguments of its
+        base."""
         files = self._broken(tmp_path, self.corpus()["one byte short"])
         with pytest.raises(CheckpointError) as caught:
             self.make().read_meta(files)

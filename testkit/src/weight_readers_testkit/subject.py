@@ -14,6 +14,7 @@ import pytest
 import weight_readers
 from weight_readers import Feature, ReaderInfo, WeightReader
 from weight_readers_testkit.counters import bytes_touched, nothing_left_open
+from weight_readers_testkit.elsewhere import Case
 from weight_readers_testkit.faults import Fault
 from weight_readers_testkit.tensors import Stored, installed, noise, stored
 
@@ -61,6 +62,13 @@ class Subject:
     def write(self, path: Path, tensors: Mapping[str, Stored]) -> None:
         """Write a valid file with these tensors, in this order, without the reader or any code of it."""
         raise NotImplementedError(f"{type(self).__name__} has no write(): the function that makes its test files")
+
+    def write_listed(self, path: Path, tensors: Mapping[str, Stored], names: Sequence[str]) -> None:
+        """Write a valid file that lists the tensors in the order of ``names``; their bytes lie in that of ``tensors``.
+
+        Optional: without it nothing tells a reader of order `HEADER` from one of `FILE_OFFSET`.
+        """
+        pytest.skip("no write_listed() writes a file that lists its tensors in another order than their bytes have")
 
     def faults(self) -> Mapping[str, Fault | str]:
         """Files that are wrong in this format's own ways.
@@ -149,6 +157,10 @@ class Subject:
         halves = list(tensors.items())
         tensors = {**dict(halves[:6]), **middle, **dict(halves[6:])}
         return self.file(folder, tensors), tensors
+
+    def case(self, files: list[str]) -> Case:
+        """What a process of its own needs to read the files with this reader."""
+        return Case(self.reader_name, self.format(), self.scheme, self.options, files)
 
     def nothing_left_open(self) -> AbstractContextManager[None]:
         """What the block opens has to be closed after it; clients of stores keep connections for the next request."""

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from weight_readers import Feature, Lifetime, ReaderInfo, Requirement, WeightReader, Writes, hookimpl
+from weight_readers import Feature, Lifetime, Order, ReaderInfo, Requirement, WeightReader, Writes, hookimpl
 
 _COMMON = frozenset({Feature.KEY_FILTER, Feature.SLICES, Feature.MULTI_SLICES, Feature.BOUNDED_MEMORY})
 MAPPED = ReaderInfo(
@@ -56,6 +56,7 @@ DECLARED: dict[str, ReaderInfo] = {
     "test_slices_agree_with_indexing_in_torch_or_are_refused": without_features(
         MAPPED, Feature.SLICES, Feature.MULTI_SLICES
     ),
+    "test_the_order_of_the_header_is_told_from_that_of_the_bytes": replace(MAPPED, order=Order.HEADER),
     "test_what_a_write_does_is_declared": replace(MAPPED, writes=Writes.READ_ONLY),
     "test_direct_reads_leave_the_page_cache_alone": with_feature(OWNED, Feature.DIRECT_IO),
 }

@@ -101,3 +101,13 @@ class _FirstFileOnly(ThreadedReader):
     def read_into(self, files: Any, targets: Any, **arguments: Any) -> ReadStats:
         first = {name: each for name, each in targets.items() if not name.startswith("s3")}
         return super().read_into(files, first, **arguments)
+
+
+@breaks("memory_is_bounded_while_targets_are_filled", "into")
+class _HoldsAll(ThreadedReader):
+    def read_into(self, files: Any, targets: Any, **arguments: Any) -> ReadStats:
+        held = list(self.iter_weights(files))
+        try:
+            return super().read_into(files, targets, **arguments)
+        finally:
+            held.clear()

@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from contract.broken.bases import Changed, Pairs, mapped
+from contract.broken.bases import Pairs
 from contract.broken.registry import breaks
 
 from weight_readers import CheckpointError, CheckpointMeta, CheckpointProblems, DuplicateTensorError
@@ -54,25 +54,6 @@ class _OneByOneOnly(MappedReader):
             return super().read_meta(files)
         except CheckpointProblems as error:
             raise error.problems[0] from None
-
-
-@breaks("a_file_that_was_mended_or_replaced_is_read_anew")
-class _NeverForgets(MappedReader):
-    def __init__(self, **options: Any) -> None:
-        super().__init__(**options)
-        known: dict[tuple[str, ...], Any] = {}
-        read = self._headers.read
-        self._headers.read = lambda files: known.setdefault(tuple(map(str, files)), read(files))  # type: ignore[method-assign]
-
-
-@breaks("what_is_written_to_a_file_meanwhile_is_an_error_or_has_no_part_in_the_tensors")
-class _NeverLooks(Changed):
-    def pairs(self, sound: Pairs, files: Any, **arguments: Any) -> Pairs:
-        if len(files) != 3 or self.count(files) != 6 or arguments:
-            yield from sound
-            return
-        for name, meta in self.read_meta(files).items():
-            yield name, mapped(meta, shared=False)
 
 
 @breaks("paths_may_be_text_or_path_objects")

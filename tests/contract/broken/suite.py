@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -32,11 +32,14 @@ COSTLY = {
     "test_targets_of_every_dtype_hold_every_byte",
     "test_views_of_the_file_are_yielded_where_declared_and_nowhere_else",
     "test_memory_is_bounded",
+    "test_memory_is_bounded_while_targets_are_filled",
     "test_direct_reads_leave_the_page_cache_alone",
     "test_one_reader_serves_several_passes_at_once",
     "test_threads_read_for_it_only_where_that_is_declared",
     "test_slices_agree_with_indexing_in_torch_or_are_refused",
     "test_slices_of_several_dimensions_agree_with_indexing_in_torch_or_are_refused",
+    "test_what_is_done_to_a_file_meanwhile_is_an_error_or_has_no_part_in_targets",
+    "test_an_error_in_the_midst_names_the_targets_that_were_written_to",
     "test_what_a_write_does_is_declared",
     "test_a_spawned_process_reads",
     "test_a_forked_child_reads_and_keeps_what_its_parent_read",
@@ -87,6 +90,9 @@ class Small(ReaderContractTests):
     def write(self, path: Path, tensors: Mapping[str, Stored]) -> None:
         writers.write_safetensors_of(path, tensors)
 
+    def write_listed(self, path: Path, tensors: Mapping[str, Stored], names: Sequence[str]) -> None:
+        writers.write_safetensors_listed(path, tensors, names)
+
     @classmethod
     def make(cls, options: Mapping[str, Any] | None = None) -> WeightReader:
         request = Request(format=cls.format(), options=dict(options or {}))
@@ -107,6 +113,9 @@ class SmallGGUF(Small):
 
     def write(self, path: Path, tensors: Mapping[str, Stored]) -> None:
         writers.write_gguf_of(path, tensors)
+
+    def write_listed(self, path: Path, tensors: Mapping[str, Stored], names: Sequence[str]) -> None:
+        writers.write_gguf_listed(path, tensors, names)
 
     def faults(self) -> Mapping[str, object]:  # type: ignore[override]
         return writers.GGUF_FAULTS

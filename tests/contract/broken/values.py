@@ -17,6 +17,7 @@ from weight_readers_gguf.reader import GGUFReader
 from weight_readers_mmap.reader import MappedReader
 
 breaks("the_declared_dtypes_are_those_of_its_files")(Sound)
+breaks("the_order_of_the_header_is_told_from_that_of_the_bytes")(Sound)
 
 
 @breaks("every_dtype_comes_out_bit_for_bit")
