@@ -239,7 +239,7 @@ def test_a_failure_stops_later_requests_between_their_short_reads_whatever_the_c
         return whole(file, [buffers[0][:1]], offset)
 
     with engine(places_of(path, [10, 900]), threads=2, read=read, chunk=900) as reading:
-        for thread in reading._threads:
+        for thread in reading._crew._threads:
             thread.join(SECONDS)
             assert not thread.is_alive()
 
@@ -392,7 +392,7 @@ def test_a_generator_collected_in_one_of_its_own_threads_does_not_wait_for_itsel
     held.append(reading)
     reading.__enter__()
     entered.set()
-    for thread in reading._threads:
+    for thread in reading._crew._threads:
         thread.join()
     assert closed == [True]
     reading.__exit__()
