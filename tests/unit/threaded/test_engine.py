@@ -430,6 +430,9 @@ def test_a_generator_collected_in_a_thread_that_is_about_to_wait_for_room_ends_i
         def cost(self, nbytes: int) -> None:
             pass
 
+        def allocate(self) -> None:
+            self.data = bytearray(20)
+
     places = [Large(f"t{n}", path, 20 * n, 20, Held()) for n in range(8)]
     reading = engine(places, threads=threads, limit=30, chunk=20)
     with reading:
