@@ -293,7 +293,7 @@ def test_closing_waits_for_the_reads_in_progress_before_memory_is_dropped(path: 
     assert closing.is_alive()
     assert not places[0].dropped
     gate.open()
-    closing.join()
+    closing.join(SECONDS)
     assert places[0].dropped
 
 
@@ -315,7 +315,7 @@ def test_a_consumer_that_waits_is_told_at_once_that_reading_was_ended(path: str)
     consuming.join(SECONDS)
     assert told == [2]
     gate.open()
-    closing.join()
+    closing.join(SECONDS)
 
 
 def test_a_consumer_sleeps_until_all_that_it_waits_for_is_whole(path: str) -> None:
