@@ -44,7 +44,7 @@ class _Taken(NamedTuple):
 
 
 class Engine(Generic[L]):
-    """Reads into the places of ``loads``. Leaving the context stops all work and leaves no thread and no descriptor.
+    """Reads into the places of ``loads``. Leaving the context stops all work; no thread and no descriptor outlives it.
 
     Loads, places and requests exist while they are read ahead of the consumer or not yet taken by it, and not for all
     tensors at once. Places are numbered in the order of their loads.
