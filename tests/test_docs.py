@@ -22,7 +22,9 @@ def blocks(kind: str) -> list[str]:
 
 def test_the_python_of_the_page_runs_and_prints_what_is_shown(tmp_path: Path) -> None:
     source = "\n".join(blocks("python"))
-    done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600
+    )
     assert done.returncode == 0, done.stderr
     assert "".join(blocks("text")) == done.stdout
 
@@ -53,7 +55,9 @@ for dim in range(-3, 3):
 
 def test_the_ranges_of_a_part_on_the_page_are_those_of_indexing_in_torch(tmp_path: Path) -> None:
     source = "\n".join([*blocks("python"), PARTS])
-    done = subprocess.run([sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", source], cwd=tmp_path, capture_output=True, text=True, check=False, timeout=600
+    )
     assert done.returncode == 0, done.stderr
 
 

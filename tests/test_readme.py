@@ -42,7 +42,9 @@ def examples() -> list[tuple[str, str, str]]:
 def test_a_python_example_prints_what_is_shown(readme: str, code: str, output: str, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "examples" / "engines" / "src")}
     command = [sys.executable, "-c", code]
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=600
+    )
     assert done.returncode == 0, done.stderr
     assert normalised(output) == normalised(done.stdout)
 
@@ -58,6 +60,8 @@ def test_make_demo_prints_what_is_shown() -> None:
     )
     shown = console.removeprefix("$ make demo\n")
     environment = {k: v for k, v in os.environ.items() if not k.startswith("MAKE")}
-    done = subprocess.run(["make", "demo"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        ["make", "demo"], cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=600
+    )
     assert done.returncode == 0, done.stderr
     assert normalised(shown) == normalised(done.stdout)

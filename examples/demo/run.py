@@ -23,7 +23,7 @@ def run(*arguments: str) -> None:
     """Run the command line as a user would, and stop with its exit code where it fails."""
     print(f"$ weight-readers {shlex.join(arguments)}", flush=True)
     path = os.pathsep.join(filter(None, (str(HERE), os.environ.get("PYTHONPATH"))))
-    done = subprocess.run([COMMAND, *arguments], env={**os.environ, "PYTHONPATH": path}, check=False)
+    done = subprocess.run([COMMAND, *arguments], env={**os.environ, "PYTHONPATH": path}, check=False, timeout=600)
     if done.returncode:
         sys.exit(done.returncode)
     print(flush=True)

@@ -31,7 +31,7 @@ def served(root: Path) -> Iterator[str]:
         yield f"http://{address}"
     finally:
         server.terminate()
-        server.wait()
+        server.wait(timeout=60)
 
 
 def _wait_for(address: str, seconds: float = 30) -> None:

@@ -36,6 +36,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
         capture_output=True,
         text=True,
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder / "site"), str(HERE.parent)])},
+        timeout=600,
     )
     assert done.returncode == 1, done.stdout + done.stderr
     failed: dict[str, set[str]] = {}

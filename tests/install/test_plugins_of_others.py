@@ -27,7 +27,7 @@ def bare(mmap: Venv) -> Iterator[Venv]:
 def wheel_of(project: Path, folder: Path) -> Path:
     """Build the wheel with the build backend of this environment; no index is asked."""
     command = [sys.executable, "-m", "pip", "wheel", "--no-build-isolation", "--no-deps", "--quiet"]
-    subprocess.run([*command, "--wheel-dir", str(folder), str(project)], check=True)
+    subprocess.run([*command, "--wheel-dir", str(folder), str(project)], check=True, timeout=1200)
     (wheel,) = folder.glob("*.whl")
     return wheel
 
@@ -107,7 +107,7 @@ def test_uninstalling_the_example_leaves_nothing(bare: Venv, tmp_path: Path) -> 
 def test_the_template_is_written_installed_and_passes_the_kit_as_it_is(bare: Venv, tmp_path: Path) -> None:
     command = bare.folder / "bin" / "weight-readers"
     folder = tmp_path / "acme-reader"
-    subprocess.run([command, "new-plugin", "acme"], check=True, cwd=tmp_path, capture_output=True)
+    subprocess.run([command, "new-plugin", "acme"], check=True, cwd=tmp_path, capture_output=True, timeout=600)
     (tmp_path / "wheels").mkdir()
     bare.install(wheel_of(folder, tmp_path / "wheels"))
     try:

@@ -53,7 +53,7 @@ def interpreter(version: str) -> Path | None:
     asked = "import sys, venv; print('{}.{}'.format(*sys.version_info))"
     for python in filter(None, found):
         # A shim of pyenv's is on the path for versions that are not chosen here, and fails.
-        said = subprocess.run([python, "-c", asked], capture_output=True, text=True, check=False)
+        said = subprocess.run([python, "-c", asked], capture_output=True, text=True, check=False, timeout=1200)
         if said.stdout.strip() == version:
             return Path(python)
     return None
@@ -63,7 +63,7 @@ def said_by(wheelhouse: Path, folder: Path, version: str) -> Said:
     base = interpreter(version)
     if base is None:
         return Said(skip=f"no Python {version} on this machine")
-    subprocess.run([base, "-m", "venv", "--without-pip", folder / version], check=True)
+    subprocess.run([base, "-m", "venv", "--without-pip", folder / version], check=True, timeout=1200)
     python = folder / version / "bin" / "python"
     (core,) = wheelhouse.glob("weight_readers-[0-9]*.whl")
     missing = install(python, core, "pytest", "hypothesis")
@@ -79,7 +79,7 @@ def said_by(wheelhouse: Path, folder: Path, version: str) -> Said:
 def install(python: Path, *wanted: str | Path) -> str:
     """What pip had to say against it."""
     pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-compile", *wanted]
-    done = subprocess.run(pip, capture_output=True, text=True, check=False)
+    done = subprocess.run(pip, capture_output=True, text=True, check=False, timeout=1200)
     return done.stderr if done.returncode else ""
 
 

@@ -182,7 +182,7 @@ class TestInterrupted:
             process.send_signal(number)
             assert process.wait(SOON) == code
             assert not is_alive(child)
-            _, stderr = process.communicate()
+            _, stderr = process.communicate(timeout=600)
         assert b"Traceback" not in stderr
         assert (b"Interrupted" in stderr) == (number == signal.SIGINT)
 
@@ -216,7 +216,7 @@ class TestInterrupted:
             process.send_signal(signal.SIGINT)
             assert process.wait(SOON) == 130
             assert not is_alive(child)
-            _, stderr = process.communicate()
+            _, stderr = process.communicate(timeout=600)
         assert stderr.splitlines()[-1] == b"Killed"
 
     def test_a_parent_that_is_killed_takes_the_child_along(self, large: Path, slow: tuple[Path, Path]) -> None:

@@ -415,7 +415,7 @@ from weight_readers_safetensors import torch_dtype
 print(torch_dtype("F32", path="m"))
 torch_dtype("U64", path="m", tensor="w")
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
     assert done.stdout.strip() == "torch.float32"
     assert "UnsupportedDtypeError: torch" in done.stderr.strip().splitlines()[-1]
     assert "has no dtype for U64: m, tensor 'w' (expected torch.uint64" in done.stderr

@@ -180,7 +180,7 @@ def test_b110_one_rank_of_two_loads_alone_and_waits_for_nobody(model: Path, tmp_
 
     with ThreadPoolExecutor(2) as pool:
         run = [pool.submit(output_of, ALONE, tmp_path / "store", tmp_path / "done", rank, URI) for rank in (0, 1)]
-        assert [each.result() for each in run] == ["16", "True"]
+        assert [each.result(timeout=600) for each in run] == ["16", "True"]
 
 
 @pytest.mark.parametrize("first", [1, 4])

@@ -337,7 +337,7 @@ def test_b121_one_signal_ends_a_load_from_slow_storage(tmp_path: Path, how: str,
             _, errors = load.communicate(timeout=10)
     finally:
         load.kill()
-        load.wait()
+        load.wait(timeout=60)
     assert load.returncode == -signal_, errors.decode()
 
 
@@ -352,7 +352,9 @@ from weight_readers_threaded.options import Options
 print(Options().threads)
 """
     environment = {**os.environ, "LOCAL_WORLD_SIZE": "8"}
-    done = subprocess.run([sys.executable, "-c", source], env=environment, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", source], env=environment, capture_output=True, text=True, check=True, timeout=600
+    )
     assert done.stdout == "1\n"
 
 

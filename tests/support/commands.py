@@ -54,7 +54,7 @@ def started(*arguments: object, path: tuple[Path, ...] = (), **options: Any) -> 
         for pid in children(process.pid):
             end(pid)
         end(process.pid)
-        process.wait()
+        process.wait(timeout=60)
         for stream in (process.stdout, process.stderr):
             if stream is not None:
                 stream.close()
@@ -115,7 +115,7 @@ class Terminal:
         for pid in children(self.process.pid):
             end(pid)
         end(self.process.pid)
-        self.process.wait()
+        self.process.wait(timeout=60)
         os.close(self.master)
 
     def type(self, keys: bytes) -> None:

@@ -37,7 +37,7 @@ def served(root: Path) -> Iterator[str]:
         yield f"http://{address}"
     finally:
         server.terminate()
-        server.wait()
+        server.wait(timeout=60)
 
 
 def upload(endpoint: str, bucket: str, key: str, data: bytes) -> None:

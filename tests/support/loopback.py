@@ -43,7 +43,8 @@ class Loopback:
         finally:
             self._over.set()
             self.stop()
-            thread.join()
+            thread.join(60)
+            assert not thread.is_alive(), "the server does not end"
 
     def stop(self) -> None:
         """No connection is taken any more."""

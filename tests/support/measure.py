@@ -6,6 +6,7 @@ from __future__ import annotations
 import mmap
 import os
 import resource
+import signal
 import subprocess
 import sys
 import time
@@ -23,6 +24,7 @@ __all__ = [
     "check_cached_bytes",
     "descriptors",
     "evict",
+    "exit_code_of",
     "mapped_bytes",
     "mappings",
     "memory",
@@ -35,6 +37,9 @@ __all__ = [
 ]
 
 TESTS = Path(__file__).parents[1]
+
+CHILD_SECONDS = 180.0
+"""What a child has not done by then it never does."""
 
 
 def new_memory(nbytes: int) -> mmap.mmap:
@@ -114,16 +119,38 @@ def descriptors() -> dict[str, str]:
 def run_child(
     source: str, *arguments: object, flags: Sequence[str] = (), **variables: str
 ) -> subprocess.CompletedProcess[str]:
-    """Run Python source in a process of its own, without a core dump; what hangs is ended after three minutes."""
-    return subprocess.run(
-        [sys.executable, "-W", "error", *flags, "-c", source, *map(str, arguments)],
-        capture_output=True,
+    """Run Python source in a process of its own, without a core dump. One that hangs says where, in the end."""
+    command = [sys.executable, "-X", "faulthandler", "-W", "error", *flags, "-c", source, *map(str, arguments)]
+    with subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         text=True,
-        timeout=180,
-        check=False,
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)),
         env={**os.environ, "PYTHONPATH": str(TESTS), **variables},
-    )
+    ) as child:
+        try:
+            output, errors = child.communicate(timeout=CHILD_SECONDS)
+        except subprocess.TimeoutExpired:
+            child.send_signal(signal.SIGABRT)
+            _, errors = child.communicate(timeout=CHILD_SECONDS)
+            raise AssertionError(f"the child hangs\n{errors}") from None
+        except BaseException:
+            child.kill()
+            raise
+    return subprocess.CompletedProcess(command, child.returncode, output, errors)
+
+
+def exit_code_of(child: int) -> int:
+    """Of a fork, once it ended. One that hangs is killed, and has the code of that."""
+    deadline = time.monotonic() + CHILD_SECONDS
+    while time.monotonic() < deadline:
+        pid, status = os.waitpid(child, os.WNOHANG)
+        if pid:
+            return os.waitstatus_to_exitcode(status)
+        time.sleep(0.005)
+    os.kill(child, signal.SIGKILL)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def output_of(source: str, *arguments: object) -> str:

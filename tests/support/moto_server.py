@@ -47,7 +47,7 @@ def moto() -> Iterator[Moto]:
         yield Moto(f"http://127.0.0.1:{port}")
     finally:
         server.terminate()
-        server.wait()
+        server.wait(timeout=60)
 
 
 def _wait_for(port: int, seconds: float = 60) -> None:

@@ -54,7 +54,7 @@ def running(root: Path, *, changing: bool = False) -> Iterator[Server]:
         yield Server(f"http://{address}", server)
     finally:
         server.terminate()
-        server.wait()
+        server.wait(timeout=60)
 
 
 def free_address() -> str:

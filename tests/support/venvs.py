@@ -40,7 +40,7 @@ class Venv:
 
     @classmethod
     def create(cls, folder: Path, wheelhouse: Path) -> Venv:
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=1200)
         return cls(folder, wheelhouse)
 
     @property
@@ -81,7 +81,7 @@ class Venv:
         # The machine's own pip settings could add an index; --isolated and no configuration file keep it offline.
         environ = {**clean_environ(), "PIP_CONFIG_FILE": os.devnull, "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
         command = [sys.executable, "-m", "pip", "--isolated", "--python", str(self.python), "--quiet", *arguments]
-        done = subprocess.run(command, capture_output=True, text=True, env=environ)
+        done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=1200)
         if done.returncode:
             raise RuntimeError(f"pip {' '.join(arguments)}:\n{done.stdout}{done.stderr}")
 

@@ -41,7 +41,7 @@ def build_wheelhouse(folder: Path) -> Path:
     options = ["--no-build-isolation", "--quiet", "--constraint", str(ROOT / "constraints.txt")]
     command = [sys.executable, "-m", "pip", "wheel", *options, "--wheel-dir", str(folder)]
     for wanted in ([f"{core}[all]", *map(str, others)], ["--find-links", str(folder), *our_extras()]):
-        done = subprocess.run([*command, *wanted], capture_output=True, text=True)
+        done = subprocess.run([*command, *wanted], capture_output=True, text=True, timeout=1200)
         if done.returncode:
             raise RuntimeError(f"the wheelhouse could not be built:\n{done.stderr}")
     return folder
@@ -50,7 +50,7 @@ def build_wheelhouse(folder: Path) -> Path:
 def download(requirement: str, folder: Path) -> Path:
     """The wheel of somebody else's release. The test is skipped where no index that has it for here can be reached."""
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--quiet"]
-    done = subprocess.run([*command, "--dest", str(folder), requirement], capture_output=True, text=True)
+    done = subprocess.run([*command, "--dest", str(folder), requirement], capture_output=True, text=True, timeout=1200)
     if "(from versions: none)" in done.stderr:
         pytest.skip(f"no index that has a wheel of {requirement} for this platform can be reached")
     if done.returncode:

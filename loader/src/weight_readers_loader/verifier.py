@@ -46,7 +46,9 @@ class Verifier:
         self._error: BaseException | None = None
         self._running = 0
         self._held = 0
-        self._changed = threading.Condition()
+        # Taken by itself: a condition takes it in Python, where a signal may be heard before it is known to be held.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
         self._pool = Pool(max(1, min(MAX_THREADS, available_cpus(), len(pieces))), thread_name_prefix="verify")
 
     @property
@@ -76,7 +78,7 @@ class Verifier:
             for name, tensor in weights:
                 whole = tensor.is_contiguous() and tensor.nbytes == nbytes[name].nbytes
                 self._take(name, tensor if whole else None)
-                with self._changed:
+                with self._lock:
                     self._changed.wait_for(lambda: self._held <= AHEAD_BYTES or not self._running)
                 yield name, tensor
 
@@ -94,7 +96,7 @@ class Verifier:
 
     def finish(self) -> None:
         """Wait for the last hash. Raises DigestMismatchError, or CheckpointProblems for several files."""
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: not self._running)
         if self._error is not None:
             raise self._error
@@ -119,25 +121,25 @@ class Verifier:
             return
         if tensor is not None:
             tensor = tensor.cpu()
-            with self._changed:
+            with self._lock:
                 self._held += tensor.nbytes
         if file.give(name, tensor):
             self._start(file)
 
     def _start(self, file: FileHash) -> None:
-        with self._changed:
+        with self._lock:
             self._running += 1
         self._pool.submit(self._run, file)
 
     def _run(self, file: FileHash) -> None:
         try:
             for nbytes in file.advance(lambda: self._stopped):
-                with self._changed:
+                with self._lock:
                     self._held -= nbytes
                     self._changed.notify_all()
         except BaseException as error:  # whatever it is, `finish` has to raise it
             self._error = self._error or error
         finally:
-            with self._changed:
+            with self._lock:
                 self._running -= 1
                 self._changed.notify_all()

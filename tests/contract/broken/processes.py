@@ -63,7 +63,7 @@ class _KnowsItsProcess(Changed):
 class _PoolOfPython(Changed):
     def pairs(self, sound: Pairs, files: Any, **arguments: Any) -> Pairs:
         with ThreadPoolExecutor(1) as pool:
-            pool.submit(len, files).result()
+            pool.submit(len, files).result(timeout=600)
         yield from sound
 
 

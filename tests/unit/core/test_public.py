@@ -140,7 +140,7 @@ HEAVY = ("torch", "numpy", "safetensors", "runai_model_streamer", "gguf", "trans
 def timed_imports(script: str) -> tuple[set[str], str]:
     """The packages that ``-X importtime`` saw while a child ran ``script``, and what the child printed."""
     done = subprocess.run(
-        [sys.executable, "-X", "importtime", "-c", script], capture_output=True, text=True, check=True
+        [sys.executable, "-X", "importtime", "-c", script], capture_output=True, text=True, check=True, timeout=600
     )
     lines = [line.rpartition("|")[2].strip() for line in done.stderr.splitlines() if line.startswith("import time:")]
     return {line.partition(".")[0] for line in lines}, done.stdout
@@ -169,6 +169,7 @@ def test_importing_scans_nothing(site: Site) -> None:
         text=True,
         check=True,
         env={**os.environ, "PYTHONPATH": str(site.folder)},
+        timeout=600,
     )
     assert done.stdout == "None\n"
 

@@ -241,7 +241,7 @@ def at_once(count: int, call: Callable[[], Any]) -> list[Any]:
     barrier = threading.Barrier(count)
 
     def wait_and_call(_: int) -> Any:
-        barrier.wait()
+        barrier.wait(60)
         return call()
 
     with ThreadPoolExecutor(count) as pool:

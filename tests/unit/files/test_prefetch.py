@@ -10,6 +10,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from support.faults import SECONDS
 from support.measure import (
     cached_bytes,
     check_cached,
@@ -78,6 +79,22 @@ def test_closing_stops_the_threads(path: Path, file_plan: Plans) -> None:
     ahead.close()
     assert before == threading.active_count()
     assert cached_bytes(path) <= CHUNK_BYTES
+
+
+def test_closing_in_a_thread_of_its_own_stops_the_others(
+    path: Path, file_plan: Plans, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the collector does, also where that thread has just looked whether there is room."""
+    in_window = ReadAhead._in_window
+
+    def collected(ahead: ReadAhead) -> bool:
+        if not in_window(ahead):
+            ahead.close()
+        return in_window(ahead)
+
+    monkeypatch.setattr(ReadAhead, "_in_window", collected)
+    ahead = ReadAhead([file_plan(path, (0, 48 * MIB))], threads=3, window=CHUNK_BYTES)
+    assert ahead._crew.join(SECONDS)
 
 
 def test_no_more_threads_than_chunks(path: Path, file_plan: Plans) -> None:

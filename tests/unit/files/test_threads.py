@@ -79,7 +79,7 @@ def test_what_a_pool_has_in_its_queue_is_done_once_where_a_further_thread_does_n
         result = pool.submit(done.append, 1)
         assert done == [1]
         gate.set()
-    assert (result.result(), done) == (None, [1])
+    assert (result.result(timeout=600), done) == (None, [1])
 
 
 @pytest.mark.usefixtures("no_threads")
@@ -87,7 +87,7 @@ def test_an_error_of_the_work_is_raised_where_its_result_is_asked_for() -> None:
     with Pool(1) as pool:
         future = pool.submit(fail)
         with pytest.raises(LookupError, match="of the work"):
-            future.result()
+            future.result(timeout=600)
 
 
 def test_a_pool_that_was_shut_down_refuses_work() -> None:

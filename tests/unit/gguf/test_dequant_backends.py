@@ -167,7 +167,7 @@ def test_with_a_broken_numba_torch_dequantizes_and_the_cause_is_told(tmp_path: P
         (tmp_path / "numba.py").write_text(how)
         environment["PYTHONPATH"] = str(tmp_path)
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, how], env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", PROGRAM, how], env=environment, capture_output=True, text=True, check=True, timeout=600
     )
     right, *told = done.stdout.splitlines()
     assert right == "True"

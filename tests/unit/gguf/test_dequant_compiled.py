@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 import torch
 from numba.core import caching, config
+from support.measure import exit_code_of
 from unit.gguf.oracles import assert_same_floats, ggml
 from unit.gguf.random_blocks import adversarial_blocks, every_position, random_blocks
 
@@ -186,7 +187,7 @@ def test_a_forked_process_has_threads_of_its_own(many_ranges: None) -> None:
             os._exit(0 if torch.equal(expected.nan_to_num(), dequantized("Q4_K", packed).nan_to_num()) else 1)
         finally:
             os._exit(2)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert exit_code_of(child) == 0
 
 
 def test_an_error_in_one_thread_ends_the_others_and_is_raised() -> None:

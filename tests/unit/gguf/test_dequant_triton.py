@@ -62,6 +62,7 @@ def interpreted(packed: Mapping[str, np.ndarray], tmp_path_factory: pytest.TempP
         [sys.executable, triton_interpreted.__file__, str(folder / "in.npz"), str(folder / "out.npz")],
         check=True,
         env={**os.environ, "TRITON_INTERPRET": "1"},
+        timeout=600,
     )
     with np.load(folder / "out.npz") as results:
         return dict(results)

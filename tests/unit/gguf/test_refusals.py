@@ -97,5 +97,5 @@ refused = declined(Request(format="gguf", device="xpu", engine={"lora": ["a.safe
 loaded = {"torch", "numpy", "gguf"} & set(sys.modules)
 sys.exit(0 if refused and not opened and not loaded else f"{refused} {opened} {loaded}")
 """
-    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True, timeout=600)
     assert (done.returncode, done.stderr) == (0, "")

@@ -14,6 +14,7 @@ import click
 import pytest
 from support.commands import invoke
 from support.files import entry, floats, write_index, write_safetensors, write_sharded, write_tensors
+from support.measure import exit_code_of
 from support.plugins import PLUGIN, Site
 
 import weight_readers
@@ -508,7 +509,7 @@ class TestNote:
         if not child:
             note.append(str(path))
             os._exit(0)
-        os.waitpid(child, 0)
+        assert exit_code_of(child) == 0
         assert note.files() == [(str(path), 1)]
 
 

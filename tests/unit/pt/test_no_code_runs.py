@@ -196,7 +196,7 @@ def test_a_torch_pickle_with_a_few_bytes_changed_is_a_value_or_one_error(data: s
 
 def test_the_modules_that_take_files_apart_import_no_torch() -> None:
     code = "import sys, weight_readers_pt.header, weight_readers_pt.meta; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=600)
     assert done.stdout == "False\n"
 
 

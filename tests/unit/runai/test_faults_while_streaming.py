@@ -115,7 +115,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, An
             pool.submit(_run, variables, [[next(left).endpoint, case.timeout] for case in cases])
             for variables, cases in CHILDREN
         ]
-        found = [outcome for child in run for outcome in child.result()]
+        found = [outcome for child in run for outcome in child.result(timeout=600)]
     return {str(case): outcome for case, outcome in zip(CASES, found, strict=True)}
 
 

@@ -88,12 +88,14 @@ def test_tensors_filters_and_slices_are_as_from_disk(endpoint: str, root: Path, 
     local = root / "models" / "big" / "model.safetensors"
     asked: dict[str, Any] = {"key_filter": "t7".__eq__, "slices": {"t7": TensorSlice(dim=1, start=128, stop=256)}}
     reader = StreamerReader()
-    assert contents(reader.iter_weights([local])) == away.submit(streamed, endpoint).result()
-    assert contents(reader.iter_weights([local], **asked)) == away.submit(streamed, endpoint, **asked).result()
+    assert contents(reader.iter_weights([local])) == away.submit(streamed, endpoint).result(timeout=600)
+    assert contents(reader.iter_weights([local], **asked)) == away.submit(streamed, endpoint, **asked).result(
+        timeout=600
+    )
 
 
 def test_a_folder_is_a_checkpoint_and_takes_in_no_other(endpoint: str, root: Path, away: ProcessPoolExecutor) -> None:
-    stored = away.submit(loaded, endpoint, "gs://models/llama").result()
+    stored = away.submit(loaded, endpoint, "gs://models/llama").result(timeout=600)
     assert contents(open_checkpoint(root / "models" / "llama").iter_weights()) == stored
     assert [each.name for each in StreamerReader().list_folder("gs://models/llama")] == [
         "model-1.safetensors",
@@ -110,7 +112,7 @@ def test_a_twentieth_of_the_tensors_costs_a_twentieth_of_the_bytes(endpoint: str
         StreamerReader(endpoint=wire.endpoint).read_meta([URI])
         header = wire.sent
         two = {"t3", "t30"}
-        assert away.submit(streamed, wire.endpoint, key_filter=two.__contains__).result().keys() == two
+        assert away.submit(streamed, wire.endpoint, key_filter=two.__contains__).result(timeout=600).keys() == two
         assert 2 * MIB <= wire.sent - 2 * header <= 2 * MIB * 101 // 100 + 8192
 
 
@@ -154,7 +156,7 @@ def test_an_object_that_is_written_anew_meanwhile_is_an_error(
     gcs.upload(endpoint, "models", "changing/m.safetensors", path.read_bytes())
     uri = "gs://models/changing/m.safetensors"
     with pytest.raises(FileChangedError, match="generation"):
-        away.submit(streamed_while_written_anew, endpoint, uri, path.read_bytes()).result()
+        away.submit(streamed_while_written_anew, endpoint, uri, path.read_bytes()).result(timeout=600)
 
 
 def test_options_win_over_variables_and_origins_are_told(endpoint: str) -> None:

@@ -278,7 +278,7 @@ def test_threads_read_headers_independently(tmp_path: Path) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(60)
     assert sorted(found) == [f"t{i}" for i in range(8)]
 
 

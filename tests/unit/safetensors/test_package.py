@@ -20,12 +20,12 @@ def test_importing_it_imports_neither_torch_nor_numpy_nor_safetensors() -> None:
         "import sys, weight_readers_safetensors; "
         "sys.exit(any(name in sys.modules for name in ('torch', 'numpy', 'safetensors')))"
     )
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
+    assert subprocess.run([sys.executable, "-c", code], timeout=600).returncode == 0
 
 
 def test_the_example_of_the_readme_prints_what_it_says(tmp_path: Path) -> None:
     blocks = README.read_text().split("```")
     code = next(block.removeprefix("python\n") for block in blocks if block.startswith("python\n"))
     output = next(block.removeprefix("text\n") for block in blocks if block.startswith("text\n"))
-    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=600)
     assert done.stdout == output, done.stderr

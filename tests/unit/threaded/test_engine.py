@@ -107,6 +107,11 @@ def engine(
     )
 
 
+def all_end(reading: Engine[Memory]) -> bool:
+    """Whether the threads end, without being told to."""
+    return reading._crew.join(SECONDS)
+
+
 def consumed(places: Sequence[Memory], **options: object) -> Iterator[bytes]:
     with engine(places, **options) as reading:  # type: ignore[arg-type]
         for index, place in enumerate(places):
@@ -239,9 +244,7 @@ def test_a_failure_stops_later_requests_between_their_short_reads_whatever_the_c
         return whole(file, [buffers[0][:1]], offset)
 
     with engine(places_of(path, [10, 900]), threads=2, read=read, chunk=900) as reading:
-        for thread in reading._threads:
-            thread.join(SECONDS)
-            assert not thread.is_alive()
+        assert all_end(reading)
 
 
 @pytest.mark.parametrize("error", [MemoryError("no more"), RuntimeError("odd"), SystemExit()])
@@ -290,7 +293,7 @@ def test_closing_waits_for_the_reads_in_progress_before_memory_is_dropped(path: 
     assert closing.is_alive()
     assert not places[0].dropped
     gate.open()
-    closing.join()
+    closing.join(SECONDS)
     assert places[0].dropped
 
 
@@ -312,7 +315,7 @@ def test_a_consumer_that_waits_is_told_at_once_that_reading_was_ended(path: str)
     consuming.join(SECONDS)
     assert told == [2]
     gate.open()
-    closing.join()
+    closing.join(SECONDS)
 
 
 def test_a_consumer_sleeps_until_all_that_it_waits_for_is_whole(path: str) -> None:
@@ -392,10 +395,48 @@ def test_a_generator_collected_in_one_of_its_own_threads_does_not_wait_for_itsel
     held.append(reading)
     reading.__enter__()
     entered.set()
-    for thread in reading._threads:
-        thread.join()
+    assert all_end(reading)
     assert closed == [True]
     reading.__exit__()
+
+
+def test_a_generator_collected_in_a_thread_that_opens_a_file_does_not_stop_the_others(tmp_path: Path) -> None:
+    """They take requests meanwhile, and wait for the lock under which files are opened."""
+    files = [tmp_path / f"file-{n}" for n in range(4)]
+    for file in files:
+        file.write_bytes(CONTENT)
+    places = [Memory(f"t{n}", str(file), 0, 7, Held()) for n, file in enumerate(files)]
+
+    def open_file(name: str) -> OpenFile:
+        threading.Event().wait(0.05)
+        reading.__exit__()
+        return OpenFile(name)
+
+    reading = Engine(places, chunk_bytes=7, ranges=4, threads=3, limit=100, read=whole, open_file=open_file)
+    with reading:
+        assert all_end(reading)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_a_generator_collected_in_a_thread_that_is_about_to_wait_for_room_ends_it(path: str, threads: int) -> None:
+    class Large(Memory):
+        @property
+        def cost(self) -> int:
+            if reading._in_flight:
+                reading.__exit__()
+            return 20
+
+        @cost.setter
+        def cost(self, nbytes: int) -> None:
+            pass
+
+        def allocate(self) -> None:
+            self.data = bytearray(20)
+
+    places = [Large(f"t{n}", path, 20 * n, 20, Held()) for n in range(8)]
+    reading = engine(places, threads=threads, limit=30, chunk=20)
+    with reading:
+        assert all_end(reading)
 
 
 def test_progress_is_told_as_bytes_arrive(path: str) -> None:

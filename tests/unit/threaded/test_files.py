@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from support.faults import Read, failing, short, whole
+from support.faults import SECONDS, Read, failing, short, whole
 from support.measure import descriptors
 
 from weight_readers import CheckpointError, FileChangedError, TruncatedFileError, UnreadableFileError
@@ -263,6 +263,6 @@ def test_threads_share_one_descriptor(path: Path) -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join()
+        thread.join(SECONDS)
     assert (len(got), len({file.fd for file in got})) == (8, 1)
     files.close()

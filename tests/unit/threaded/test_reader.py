@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors import safe_open
-from support.faults import Recorded, at_once, failing, short
+from support.faults import SECONDS, Recorded, at_once, failing, short
 from support.files import write_tensors
 from support.measure import nothing_left_open, output_of
 from support.tensors import BITS, bits, noise, tensor, write_shards
@@ -432,7 +432,7 @@ def test_a_file_that_changes_while_it_is_read_hands_out_nothing_of_what_it_held(
             if first.acquire(blocking=False):
                 change(shards[1])
                 changed.set()
-            changed.wait()
+            assert changed.wait(SECONDS)
         return read(file, buffers, offset)
 
     monkeypatch.setattr(direct, "read", changing)
@@ -498,14 +498,14 @@ def test_an_interrupt_while_reading_stops_the_threads(tmp_path: Path, monkeypatc
     path = write_tensors(tmp_path / "m.safetensors", {"a": tensor("U8", 10_000)})
 
     def interrupt() -> None:
-        begun.wait()
+        begun.wait(SECONDS)
         os.kill(os.getpid(), signal.SIGINT)
 
     killer = threading.Thread(target=interrupt)
     killer.start()
     with pytest.raises(KeyboardInterrupt):
         ThreadedReader(chunk_bytes=1).read_into([path], {"a": torch.zeros(10_000, dtype=torch.uint8)})
-    killer.join()
+    killer.join(SECONDS)
     assert len(recorded.reads) < 500
 
 

@@ -11,6 +11,8 @@ from typing import NamedTuple
 
 from weight_readers import CheckpointError
 from weight_readers_files import FilePlan, State, ending
+from weight_readers_files.bell import Bell
+from weight_readers_files.crew import PATIENCE_SECONDS, Crew
 from weight_readers_files.forked import Owner
 from weight_readers_files.source import Source
 
@@ -57,14 +59,15 @@ class ReadAhead:
         self._stopped = False
         self._owner = Owner()
         self._error: BaseException | None = None
-        self._changed = threading.Condition()
-        self._threads: list[threading.Thread] = []
+        self._awaited = 0
+        self._lock = threading.Lock()
+        count = min(threads, len(self._chunks))
+        self._read = Bell()
+        self._room = Bell(count)
+        self._crew = Crew("read-ahead")
         ending.begun(self, self.close)
         try:
-            for number in range(min(threads, len(self._chunks))):
-                thread = threading.Thread(target=self._run, name=f"read-ahead-{number}", daemon=True)
-                thread.start()
-                self._threads.append(thread)
+            self._crew.start(self._run, count)
         except BaseException:
             self.close()
             raise
@@ -73,27 +76,34 @@ class ReadAhead:
         """Wait until everything up to offset ``end`` of that file was read, and let the threads run on from there."""
         self._owner.require()
         needed = bisect_left(self._chunks, (file, end))
-        with self._changed:
+        while not self._have(needed):
+            self._read.wait()
+
+    def _have(self, needed: int) -> bool:
+        """Whether so many chunks were read. If not, the bell will ring when they are, or cannot be."""
+        with self._lock:
             if needed > self._needed:
                 self._needed = needed
-                self._changed.notify_all()
-            self._changed.wait_for(lambda: self._error is not None or self._finished() >= needed or self._stopped)
+                self._room.ring()
             if self._error is not None:
                 raise self._error
-            if self._finished() < needed:
+            if self._finished() >= needed:
+                return True
+            if self._stopped:
                 raise RuntimeError("reading was ended, as the program ends")
+            self._awaited = needed
+            self._read.expect()
+            return False
 
     def close(self) -> None:
+        # First of all, and without the lock: the garbage collector calls this in any thread, whatever that holds.
+        self._stopped = True
         ending.ended(self)
         if self._owner.is_elsewhere:
             return
-        with self._changed:
-            self._stopped = True
-            self._changed.notify_all()
-        for thread in self._threads:
-            # A generator that is closed by the garbage collector is closed in whatever thread that runs.
-            if thread is not threading.current_thread():
-                thread.join()
+        self._room.ring_all()
+        self._read.ring_all()
+        self._crew.join(PATIENCE_SECONDS)
 
     def _finished(self) -> int:
         """How many chunks, from the first on, are read."""
@@ -107,28 +117,34 @@ class ReadAhead:
                 self._finish(number)
         except BaseException as error:
             # Whatever it is, the consumer waits for this thread and has to hear of it.
-            with self._changed:
+            with self._lock:
                 self._error = self._error or error
                 self._stopped = True
-                self._changed.notify_all()
+                self._room.ring_all()
+                self._read.ring()
 
     def _take(self) -> int | None:
         """The next chunk, once it is within the window; None when there is none or all is over."""
-        with self._changed:
-            self._changed.wait_for(lambda: self._stopped or self._next == len(self._chunks) or self._in_window())
-            if self._stopped or self._next == len(self._chunks):
-                return None
-            self._running.add(self._next)
-            self._next += 1
-            return self._next - 1
+        while True:
+            with self._lock:
+                if self._stopped or self._next == len(self._chunks):
+                    return None
+                if self._in_window():
+                    self._running.add(self._next)
+                    self._next += 1
+                    self._room.ring()  # there may be room for one more
+                    return self._next - 1
+                self._room.expect()
+            self._room.wait()
 
     def _in_window(self) -> bool:
         return self._next < self._needed or self._before[self._next + 1] <= self._before[self._needed] + self._window
 
     def _finish(self, number: int) -> None:
-        with self._changed:
+        with self._lock:
             self._running.remove(number)
-            self._changed.notify_all()
+            if self._finished() >= self._awaited:
+                self._read.ring()
 
 
 def _chunks(plans: Sequence[FilePlan]) -> Iterator[Chunk]:

@@ -10,6 +10,7 @@ shut down as ever, atexit functions and flushes included, the process ends by ``
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import ctypes
 import os
@@ -17,10 +18,12 @@ import sys
 import threading
 from typing import Any
 
-_NAME = "runai-streamer-end"
-_lock = threading.Lock()
+_lock = threading.RLock()
+"""Reentrant: a generator that is dropped ends its session wherever the collector finds it."""
 _reading: dict[int, tuple[int, object]] = {}
 """By ``id`` of the memory that a session writes to: its process, and the memory."""
+_ending: set[int] = set()
+"""By ``id`` of the memory: sessions that are being ended while they read."""
 _watching = False
 _is_arranged = False
 
@@ -46,16 +49,26 @@ def end(library: Any, handle: Any, memory: object, patience: float) -> bool:
     if not memory:
         _end(library, handle, memory)
         return True
-    # Joined by nobody: the interpreter would wait for one that is not a daemon.
-    ending = threading.Thread(target=_end, args=(library, handle, memory), name=_NAME, daemon=True)
-    ending.start()
-    ending.join(patience)
-    return not ending.is_alive()
+    over = threading.Lock()
+    over.acquire()
+    # Joined by nobody. A `Thread` takes a lock of Python's when it starts and when it ends, which the caller may hold
+    # where it is the garbage collector.
+    _ending.add(id(memory))
+    _thread.start_new_thread(_end_apart, (library, handle, memory, over))
+    return over.acquire(timeout=patience)
 
 
 def is_ending() -> bool:
     """Whether a session of this process that was given up still holds the library."""
-    return any(thread.name == _NAME for thread in threading.enumerate())
+    return bool(_ending)
+
+
+def _end_apart(library: Any, handle: Any, memory: object, over: threading.Lock) -> None:
+    try:
+        _end(library, handle, memory)
+    finally:
+        _ending.discard(id(memory))
+        over.release()
 
 
 def _end(library: Any, handle: Any, memory: object) -> None:

@@ -53,7 +53,7 @@ class Streamer:
     """One session of the library. Used by one thread at a time, and closed in the end.
 
     environment: variables that the library is started with. Those of object stores are read when the first request
-        is served, so they are kept set until the first answer where ``keep_environment``.
+        is served, so they are kept set until the first answer where ``keep_environment``, or `restore_environment`.
     """
 
     def __init__(self, environment: Mapping[str, str], *, keep_environment: bool = False) -> None:
@@ -74,7 +74,7 @@ class Streamer:
             leaving.watch(self._memory)
         finally:
             if self._handle is None or not keep_environment:
-                self._restore()
+                self.restore_environment()
 
     def _started(self) -> Any:
         if self._is_shared:
@@ -111,7 +111,7 @@ class Streamer:
                 response = self._library.runai_response(self._handle, max(1, int(min(left, _WAKE_SECONDS) * 1000)))
             except TimeoutError:
                 continue
-            self._restore()
+            self.restore_environment()
             if response is None:
                 raise StreamerError("the library was shut down")
             code, submission, _, place, done = response
@@ -135,7 +135,7 @@ class Streamer:
         Returns whether they have ended: until then the library may write to the memory that it was given.
         """
         handle, self._handle = self._handle, None
-        self._restore()
+        self.restore_environment()
         if handle is None or os.getpid() != self._pid:  # in a forked child, the library's threads are not there
             return True
 
@@ -146,7 +146,13 @@ class Streamer:
             return sessions.end(self, finish, at_rest=not self._memory)
         return finish()
 
-    def _restore(self) -> None:
+    @property
+    def holds_environment(self) -> bool:
+        """Whether the variables are still set, and sessions of other threads wait for theirs."""
+        return self._environment is not None
+
+    def restore_environment(self) -> None:
+        """Take the variables back, in the thread that started the session."""
         environment, self._environment = self._environment, None  # type: ignore[assignment]
         if environment is not None:
             environment.__exit__(None, None, None)

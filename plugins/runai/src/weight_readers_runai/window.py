@@ -125,9 +125,17 @@ class Window:
     def arrivals(self) -> Iterator[Arriving]:
         """Yield each tensor once all of it is there; the consumer takes it out before the next."""
         for number in self._in_given_order() if self._in_order else self._as_they_come():
+            self._settle_environment()
             self._held -= self._tensors[number].held
             self._submit(number)
             yield self._tensors[number]
+
+    def _settle_environment(self) -> None:
+        """Other sessions wait for the environment to be theirs, and the consumer may rest before it asks for more."""
+        if self._streamer.holds_environment:
+            if self._under_way:
+                self._wait()
+            self._streamer.restore_environment()
 
     def _in_given_order(self) -> Iterator[int]:
         for number, tensor in enumerate(self._tensors):

@@ -16,6 +16,8 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from weight_readers import CheckpointError
 from weight_readers_files import ending
+from weight_readers_files.bell import Bell
+from weight_readers_files.crew import Crew
 from weight_readers_files.forked import Owner
 from weight_readers_threaded.files import OpenFile, OpenFiles, Read, read_all, read_each
 from weight_readers_threaded.places import Place
@@ -42,7 +44,7 @@ class _Taken(NamedTuple):
 
 
 class Engine(Generic[L]):
-    """Reads into the places of ``loads``. Leaving the context stops all work and leaves no thread and no descriptor.
+    """Reads into the places of ``loads``. Leaving the context stops all work; no thread and no descriptor outlives it.
 
     Loads, places and requests exist while they are read ahead of the consumer or not yet taken by it, and not for all
     tensors at once. Places are numbered in the order of their loads.
@@ -51,6 +53,8 @@ class Engine(Generic[L]):
     threads: at most so many, and never more than requests.
     limit: a request waits while it would bring more bytes than this in flight, unless nothing is.
     read: fills buffers from an open file, perhaps not all; ``open_file`` opens one.
+    patience: how many seconds leaving the context waits for reads under way, which end by themselves then; without end
+        where it is None, as it has to be where they go to memory of the caller's.
     """
 
     def __init__(
@@ -63,6 +67,7 @@ class Engine(Generic[L]):
         limit: int,
         read: Read,
         open_file: Callable[[str], OpenFile],
+        patience: float | None = None,
     ) -> None:
         self._loads, ahead = tee(loads)
         self._places: dict[int, Place] = {}
@@ -71,6 +76,7 @@ class Engine(Generic[L]):
         self._jobs = chain(first, jobs)
         self._count = len(first)
         self._limit = limit
+        self._patience = patience
         self._read = read
         self._files = OpenFiles(open_file)
         # Of places that requests were taken for: how many pieces are still to be read. Before the place with the number
@@ -87,36 +93,31 @@ class Engine(Generic[L]):
         self._failed: tuple[int, BaseException] | None = None
         self._stopped = False
         self._owner = Owner()
-        # Reentrant: the garbage collector may run `__exit__` in a thread that holds it.
-        lock = threading.RLock()
-        self._whole = threading.Condition(lock)
-        self._room = threading.Condition(lock)
-        self._threads: list[threading.Thread] = []
+        # Reentrant: what fails while a request is taken fails under it.
+        self._lock = threading.RLock()
+        self._whole = Bell()
+        self._room = Bell(self._count)
+        self._crew = Crew("weight-reader")
 
     def __enter__(self) -> Engine[L]:
         ending.begun(self, self.__exit__)
         try:
-            for number in range(self._count):
-                thread = threading.Thread(target=self._run, name=f"weight-reader-{number}", daemon=True)
-                thread.start()
-                self._threads.append(thread)
+            self._crew.start(self._run, self._count)
         except BaseException:
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *exc_info: object) -> None:
+        # First of all, and without the lock: the garbage collector calls this in any thread, whatever that holds.
+        self._stopped = True
         ending.ended(self)
         if self._owner.is_elsewhere:
             return
-        with self._room:
-            self._stopped = True
-            self._room.notify_all()
-            self._whole.notify_all()
-        if threading.current_thread() in self._threads:
-            return  # called by the garbage collector: this thread ends like the others, and need not wait for them
-        for thread in self._threads:
-            thread.join()
+        self._room.ring_all()
+        self._whole.ring_all()
+        if not self._crew.join(self._patience):
+            return  # what the threads hold goes with them
         # Only now: a thread that still reads writes into the memory of its places.
         self._files.close()
         for place in self._places.values():
@@ -141,7 +142,7 @@ class Engine(Generic[L]):
         if self._requested < ALL:
             # In a fork the lock may be held by a thread that is not there.
             self._owner.require()
-            with self._room:
+            with self._lock:
                 load = next(self._loads, None)
         else:  # no thread asks for loads any more
             load = next(self._loads, None)
@@ -157,16 +158,23 @@ class Engine(Generic[L]):
         if self._are_whole(index, count):
             return True
         self._owner.require()
-        with self._whole:
-            self._awaited = (index, count)
-            while not self._are_whole(index, count):
-                if self._failed is not None and not any(job < self._failed[0] for job in self._running):
-                    raise self._failed[1]
-                if self._stopped:
-                    raise RuntimeError("reading was ended, as the program ends")
-                if not self._whole.wait(seconds):
-                    return self._are_whole(index, count)
+        while not self._need(index, count):
+            if not self._whole.wait(seconds):
+                return self._are_whole(index, count)
         return True
+
+    def _need(self, index: int, count: int) -> bool:
+        """Whether the places are whole. If not, the bell will ring when they are, or cannot become so."""
+        with self._lock:
+            if self._are_whole(index, count):
+                return True
+            if self._failed is not None and not any(job < self._failed[0] for job in self._running):
+                raise self._failed[1]
+            if self._stopped:
+                raise RuntimeError("reading was ended, as the program ends")
+            self._awaited = (index, count)
+            self._whole.expect()
+            return False
 
     def _are_whole(self, index: int, count: int) -> bool:
         return index + count <= self._requested and self._left.keys().isdisjoint(range(index, index + count))
@@ -176,9 +184,9 @@ class Engine(Generic[L]):
         cost = sum([self._places.pop(number).cost for number in range(index, index + count)])
         # Once all requests are taken, none waits for room.
         if cost and self._requested < ALL and not self._owner.is_elsewhere:
-            with self._room:
+            with self._lock:
                 self._in_flight -= cost
-                self._room.notify()
+                self._room.ring()
 
     def _run(self) -> None:
         while (taken := self._take()) is not None:
@@ -191,8 +199,10 @@ class Engine(Generic[L]):
 
     def _take(self) -> _Taken | None:
         """The next request, its memory allocated, once it is within the bound; None when all is over."""
-        with self._room:
-            while not self._stopped and self._failed is None and (job := self._peek()) is not None:
+        while True:
+            with self._lock:
+                if self._stopped or self._failed is not None or (job := self._peek()) is None:
+                    return None
                 # What the consumer has taken already is empty: it did not wait for a request.
                 numbers = range(self._allocated, job.last + 1)
                 new = [self._places[number] for number in numbers if number in self._places]
@@ -200,10 +210,10 @@ class Engine(Generic[L]):
                 if not cost or not self._in_flight or self._in_flight + cost <= self._limit:
                     self._in_flight += cost
                     taken = self._begin(job)
-                    self._room.notify()  # there may be room for one more
+                    self._room.ring()  # there may be room for one more
                     return taken if self._allocate(taken.number, new) else None
-                self._room.wait()
-            return None
+                self._room.expect()
+            self._room.wait()
 
     def _peek(self) -> Request | None:
         """The request to be taken next; None where there is none."""
@@ -266,7 +276,7 @@ class Engine(Generic[L]):
         return self._places[pieces[buffer][0]].name
 
     def _end(self, number: int, job: Request) -> None:
-        with self._whole:
+        with self._lock:
             self._running.discard(number)
             for place in job.places:
                 if self._left[place] == 1:
@@ -276,15 +286,15 @@ class Engine(Generic[L]):
             self._bytes_read += job.length
             # Each time the consumer wakes, it takes a CPU from a thread that copies.
             if self._are_whole(*self._awaited) or self._failed is not None:
-                self._whole.notify()
+                self._whole.ring()
 
     def _fail(self, number: int, error: BaseException) -> None:
-        with self._whole:
+        with self._lock:
             self._running.discard(number)
             if self._failed is None or number < self._failed[0]:
                 self._failed = (number, error)
-            self._whole.notify()
-            self._room.notify_all()
+            self._whole.ring()
+            self._room.ring_all()
 
 
 def _numbered(loads: Iterable[HasPlaces], places: dict[int, Place]) -> Iterator[Place]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -35,6 +36,9 @@ class OpenFile:
         self.direct = direct
         self.ahead = None if exact is None else Ahead(exact)
         self.fd = _open(path, os.O_DIRECT if direct else 0)
+        # Also where the garbage collector ends the reading, and nobody is left to close it.
+        self._close = weakref.finalize(self, os.close, self.fd)
+        self._close.atexit = False
         try:
             self._state = expected or self._now()
             self.check()
@@ -53,7 +57,7 @@ class OpenFile:
         self._state.require(self._now(), path=self.path, tensor=tensor)
 
     def close(self) -> None:
-        os.close(self.fd)
+        self._close()
 
 
 def _open(path: str, flags: int) -> int:

@@ -13,6 +13,7 @@ import torch
 from weight_readers import CheckpointError, CheckpointMeta, ReaderInfo, ReadStats, Selection, TensorPart
 from weight_readers.reader import Files, KeyFilter, Progress
 from weight_readers_files import FilePlan, ranges_of
+from weight_readers_files.crew import PATIENCE_SECONDS
 from weight_readers_files.devices import placement
 from weight_readers_files.plans import bytes_wanted
 from weight_readers_files.targets import checked_plans, tell_autograd
@@ -97,7 +98,7 @@ class ThreadedReader:
         limit = _for_tensors(self._options.max_in_flight_bytes) if device.type == "cpu" else IN_FLIGHT_BYTES
         stats = ReadStats(bytes_wanted=bytes_wanted(plans))
         opener = direct.Opener(self._options.direct_io, plans)
-        with self._engine(plans, loads, opener, limit) as engine:
+        with self._engine(plans, loads, opener, limit, patience=PATIENCE_SECONDS) as engine:
             index = 0
             for load in engine.loads():
                 for place in load.places:
@@ -143,7 +144,15 @@ class ThreadedReader:
         finally:
             tell_autograd(targets[name] for name in written.names)
 
-    def _engine(self, plans: Sequence[FilePlan], loads: Iterable[L], opener: direct.Opener, limit: int) -> Engine[L]:
+    def _engine(
+        self,
+        plans: Sequence[FilePlan],
+        loads: Iterable[L],
+        opener: direct.Opener,
+        limit: int,
+        *,
+        patience: float | None = None,
+    ) -> Engine[L]:
         engine = Engine(
             loads,
             chunk_bytes=self._options.chunk_bytes,
@@ -152,6 +161,7 @@ class ThreadedReader:
             limit=limit,
             read=direct.read,
             open_file=opener.open,
+            patience=patience,
         )
         _log.debug("%d tensors by %d threads", sum(len(plan.wanted) for plan in plans), engine.threads)
         return engine

@@ -81,7 +81,7 @@ def test_a_signal_to_one_rank_ends_all(path: Path, tmp_path: Path, number: int, 
     finally:
         for process in both:
             process.kill()
-            process.communicate()
+            process.communicate(timeout=600)
     assert tuple(process.returncode for process in both) == codes
     assert "rank 1" in ended[0][1]
 

@@ -82,7 +82,7 @@ def test_a_process_of_this_machine_is_lost_when_it_ended_and_not_when_it_is_sile
     assert scene.at(1) is None
     assert scene.at(60) is None
     child.kill()
-    child.wait()
+    child.wait(timeout=60)
     assert isinstance(scene.at(61), RankLostError)
     assert child.stdin is not None
     child.stdin.close()
