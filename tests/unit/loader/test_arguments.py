@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from support.files import floats, write_tensors
 from torch import nn
 
-from weight_readers import TensorSlice
+from weight_readers import SliceError, TensorSlice
 from weight_readers_loader import LoadConfig, open_checkpoint
 from weight_readers_loader.checkpoint import Checkpoint
 from weight_readers_loader.cli import cli
@@ -116,9 +116,12 @@ def test_slices_are_a_mapping_of_names_to_slices(folder: Path, read: str, value:
 
 
 @pytest.mark.parametrize("read", ["iter_weights", "state_dict"])
-def test_a_slice_of_a_dimension_that_is_not_there_names_tensor_and_file(folder: Path, read: str) -> None:
-    with pytest.raises(IndexError, match=r"dimension 2 is out of range .*model\.safetensors, tensor 'w'"):
-        READS[read](open_checkpoint(folder), slices={"w": TensorSlice(dim=2)})
+def test_a_slice_of_a_dimension_that_is_not_there_is_refused_also_where_the_filter_leaves_the_tensor_out(
+    folder: Path, read: str
+) -> None:
+    for key_filter in (None, lambda name: name != "w"):
+        with pytest.raises(SliceError, match=r"dimension 2 is out of range .*model\.safetensors, tensor 'w'"):
+            READS[read](open_checkpoint(folder), key_filter=key_filter, slices={"w": TensorSlice(dim=2)})
 
 
 @pytest.mark.parametrize("method", [Checkpoint.get_tensor, Checkpoint.get_slice])
