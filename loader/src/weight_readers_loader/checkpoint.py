@@ -69,7 +69,7 @@ class Checkpoint:
         longer the one that was opened.
         """
         flags(owned=owned)
-        device = device_of(self._device(device, "cpu"))
+        device = self._usable(device)
         wanted, adapted = self.source.contents.wanted_and_adapted(key_filter, slices)
         return adapted.adapt(self.source.stream(wanted, device, owned=owned, verify=self._verify(verify))[0])
 
@@ -83,7 +83,7 @@ class Checkpoint:
     ) -> Stream:
         """As `iter_weights`, with the tensors as the files have them: without the adapters, and not verified."""
         flags(owned=owned)
-        device = device_of(self._device(device, "cpu"))
+        device = self._usable(device)
         return self.source.stream(self.source.contents.wanted(key_filter, slices), device, owned=owned)[0]
 
     def state_dict(
@@ -105,7 +105,7 @@ class Checkpoint:
         verify: as `load_into` has it; every byte is touched then.
         """
         flags(owned=owned, resolve_aliases=resolve_aliases, touch=touch, show_progress=show_progress)
-        device = device_of(self._device(device, "cpu"))
+        device = self._usable(device)
         contents = self.source.contents
         contents.check_aliases(resolve_aliases)
         wanted, adapted = contents.wanted_and_adapted(key_filter, slices)
@@ -155,17 +155,25 @@ class Checkpoint:
         ``written`` names the targets that were written by then; a module on the meta device is untouched.
         """
         flags(strict=strict, cast=cast, owned=owned, resolve_aliases=resolve_aliases, show_progress=show_progress)
-        device = self._device(device)
-        device = None if device is None else named_device(device)
+        device = self._named(device)
         audit: dict[str, Any] = {"resolve_aliases": resolve_aliases, "strict": strict, "cast": cast}
         placement = self.source.contents.placement(target, slices=slices, **audit)
         how: dict[str, Any] = {"verify": self._verify(verify), "show_progress": show_progress}
         self.report = load_placed(self.source, placement, device=device, owned=owned, **how)
         return self.report
 
-    def _device(self, given: str | torch.device | None, default: str | None = None) -> str | torch.device | None:
-        configured: str | None = self.config.value("device")
-        return given if given is not None else configured if configured is not None else default
+    def _usable(self, given: str | torch.device | None) -> str:
+        device, source = self._device(given)
+        return device_of("cpu" if device is None else device, source=source)
+
+    def _named(self, given: str | torch.device | None) -> str | None:
+        device, source = self._device(given)
+        return None if device is None else named_device(device, source=source)
+
+    def _device(self, given: str | torch.device | None) -> tuple[str | torch.device | None, str | None]:
+        """What counts, and where it was given if that is not the argument."""
+        setting = self.config.setting("device")
+        return (given, None) if given is not None or setting is None else (setting.value, setting.source)
 
     def _verify(self, given: Verify | None) -> Verify:
         configured: Verify = self.config.value("verify")

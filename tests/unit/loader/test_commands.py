@@ -225,7 +225,8 @@ class TestLoad:
             (["--into", "here_only:nothing"], "cannot import 'here_only:nothing'"),
             (["--then", "not_there_at_all:f"], "cannot import 'not_there_at_all:f'"),
             (["--then", "here_only:number"], "'here_only:number' is int, which cannot be called"),
-            (["--device", "nonsense"], "'nonsense' is no device"),
+            (["--device", "nonsense"], "device='nonsense' (--device) is no device that can be used here; there is"),
+            (["--device", "cuda:99"], "device='cuda:99' (--device) is no device that can be used here; there is 'cpu'"),
             (["--format", "csv"], "['safetensors', 'gguf', 'pt'], not 'csv'"),
         ],
     )

@@ -16,6 +16,7 @@ from weight_readers import (
 )
 from weight_readers.tensors import TensorTable
 from weight_readers_loader.adapters import Adapted, Adapter
+from weight_readers_loader.arguments import real_device
 from weight_readers_loader.budget import HostBudget
 from weight_readers_loader.chooser import Chooser
 from weight_readers_loader.commands.elsewhere import Elsewhere
@@ -106,7 +107,8 @@ def explain(
     """
     check_reader_name(config.value("reader"))
     check_reader_options(config, config.value("reader"), scheme)
-    wishes, device = asked(config), config.value("device") or "cpu"
+    wishes, named = asked(config), config.setting("device")
+    device = "cpu" if named is None else real_device(named.value, source=named.source)
     layout = resolve(wishes["options"])
     chooser = Chooser(
         format=layout.format, scheme=layout.scheme, suppose=elsewhere.over if elsewhere else None, **wishes

@@ -21,6 +21,7 @@ from weight_readers import (
 from weight_readers.reader import Files, KeyFilter, Progress
 from weight_readers.slices import bounds_in_units, c_strides
 from weight_readers_files import HeaderCache, Wanted, check_slices, chosen_by_file, file_plans
+from weight_readers_files.devices import placement
 from weight_readers_files.options import MappingOptions
 from weight_readers_files.passes import Pass
 from weight_readers_gguf.cuts import Cut, cut
@@ -92,6 +93,7 @@ class GGUFReader:
         other parts are a SliceError. Raises CheckpointError before the first tensor for whatever the headers show,
         and for wanted tensors of a type that cannot be read; FileChangedError when a file changes meanwhile.
         """
+        where = placement(device)
         known = self._headers.read(files)
         meta, slices = known.meta, slices or {}
         check_slices(meta, slices, several=True)
@@ -104,7 +106,7 @@ class GGUFReader:
             for name, found in cuts.items()
             if meta[name].converted is not None
         }
-        return Pass(plans, self._options, device=device, on_progress=on_progress, finish=finish, read=finish).tensors()
+        return Pass(plans, self._options, device=where, on_progress=on_progress, finish=finish, read=finish).tensors()
 
 
 def _readable(tensors: Iterable[TensorMeta], meta: GGUFMeta) -> None:
