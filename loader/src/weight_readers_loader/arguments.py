@@ -10,19 +10,17 @@ from weight_readers import ConfigError, TensorSlice
 from weight_readers.devices import known_device, usable_device
 
 __all__ = [
-    "NO_VALUES",
     "device_of",
     "flags",
     "function",
     "instance",
-    "named_device",
     "real_device",
     "short",
     "slices_by_name",
     "whole",
 ]
 
-NO_VALUES = (
+_NO_VALUES = (
     "weights have no values on the meta device: name a real device, or leave device= out; "
     "Checkpoint.tensors has the shapes and dtypes, and reads nothing for them"
 )
@@ -78,22 +76,17 @@ def slices_by_name(slices: object) -> None:
             instance(f"slices[{shown(name)}]", each, TensorSlice, "a TensorSlice or a tuple of them")
 
 
-def named_device(device: object, *, source: str | None = None) -> str:
-    """The name of a device that torch knows, here or elsewhere. Raises ConfigError."""
-    import torch
-
-    return str(known_device(device, torch, source=source))
-
-
 def real_device(device: object, *, source: str | None = None) -> str:
-    """`named_device`, but for meta, where tensors have no values. Raises ConfigError.
+    """The name of a device that torch knows, here or elsewhere. Raises ConfigError, for meta too.
 
     ``source`` is where it was given, where that is no argument.
     """
-    name = named_device(device, source=source)
-    if name.partition(":")[0] == "meta":
-        raise ConfigError(NO_VALUES, option="device", source=source)
-    return name
+    import torch
+
+    found = known_device(device, torch, source=source)
+    if found.type == "meta":
+        raise ConfigError(_NO_VALUES, option="device", source=source)
+    return str(found)
 
 
 def device_of(device: object, *, source: str | None = None) -> str:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from weight_readers import Selection, TensorMeta, TensorPart
-from weight_readers_loader.arguments import device_of, flags, instance, named_device
+from weight_readers_loader.arguments import device_of, flags, instance, real_device
 from weight_readers_loader.config import LayeredConfig
 from weight_readers_loader.lazy import LazyTensor
 from weight_readers_loader.loading import Load, Source, load_placed
@@ -168,7 +168,7 @@ class Checkpoint:
 
     def _named(self, given: str | torch.device | None) -> str | None:
         device, source = self._device(given)
-        return None if device is None else named_device(device, source=source)
+        return None if device is None else real_device(device, source=source)
 
     def _device(self, given: str | torch.device | None) -> tuple[str | torch.device | None, str | None]:
         """What counts, and where it was given if that is not the argument."""
