@@ -65,8 +65,9 @@ class Checkpoint:
         owned: tensors that do not depend on the files, even if somebody writes to those later.
         verify: as `load_into` has it. What is wrong is raised at the end of the iteration, after the tensors.
 
-        Raises MissingTensorError for a slice of a name that is not there, FileChangedError where a file is no
-        longer the one that was opened.
+        Raises MissingTensorError for a slice of a name that is not there, SliceError for one that its tensor cannot be
+        cut by, ConfigError for a device that cannot be used here, FileChangedError where a file is no longer the one
+        that was opened.
         """
         flags(owned=owned)
         device = self._usable(device)
