@@ -264,3 +264,18 @@ def test_json_is_one_document_with_a_schema_number(tmp_path: Path) -> None:
 def test_the_command_under_test_is_the_one_of_this_environment() -> None:
     assert COMMAND.exists()
     assert run("--version").stdout.startswith("weight-readers, version ")
+
+
+def test_the_package_runs_as_the_command_does(tmp_path: Path) -> None:
+    write_sharded(tmp_path)
+
+    def as_module(*arguments: object) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "weight_readers_loader", *map(str, arguments)]
+        return subprocess.run(command, env=environment(), capture_output=True, text=True, timeout=120, check=False)
+
+    for arguments in (("inspect", tmp_path), ("explain", tmp_path / "nowhere"), ("load", tmp_path, "--device", "no")):
+        by_name, by_module = run(*arguments), as_module(*arguments)
+        assert (by_name.returncode, by_name.stdout) == (by_module.returncode, by_module.stdout)
+        assert by_name.stderr == by_module.stderr
+    loaded = as_module("load", tmp_path, "--json")
+    assert (loaded.returncode, document(loaded)["ok"]) == (0, True)

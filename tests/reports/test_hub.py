@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shlex
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -220,6 +221,25 @@ class TestB162WhatACacheIsMadeOf:
         commit = write_cache(cache, "own/m", FIRST, sharded(tmp_path / "m"))
         error = refused(f"{cache}/models--own--m/{below}")
         assert (error.found, error.fix) == (str(commit), "Give own/m, or the folder of a commit.")
+
+    @pytest.mark.parametrize(("below", "what"), [("", []), ("transformer", ["--include", "transformer/*"])])
+    def test_a_commit_without_weights_is_answered_with_the_command_that_fetches_them(
+        self, cache: Path, below: str, what: list[str]
+    ) -> None:
+        folder = write_cache(cache, "own/m", FIRST, {"config.json": b"{}", "transformer/config.json": b"{}"})
+        error = refused(str(folder / below))
+        assert error.what == "no weight files here; the Hub's cache holds a part of this commit"
+        assert "config.json" in str(error.found)
+        command = ["hf", "download", "own/m", *what, "--revision", FIRST, "--cache-dir", str(cache)]
+        assert error.fix == f"Fetch the rest: {shlex.join(command)}"
+
+    def test_what_is_missing_offline_comes_with_the_reason_and_then_the_command(self, cache: Path) -> None:
+        write_cache(cache, "own/m", FIRST, {"config.json": b"{}"})
+        said = "HF_HUB_OFFLINE is set, so only the cache was looked at. Fetch the rest: hf download own/m --revision "
+        assert str(refused("own/m").fix).startswith(f"{said}{FIRST} ")
+        said = "only the cache was looked at. Download it where the Hub can be reached: hf download own/none"
+        assert str(refused("own/none").fix).endswith(said)
+        assert str(refused("own/none@v2").fix).endswith(f"{said} --revision v2")
 
     @pytest.mark.parametrize("name", ["models--own--m", "models--own", "elsewhere"])
     def test_a_folder_of_another_name_or_without_snapshots_is_none(self, tmp_path: Path, name: str) -> None:

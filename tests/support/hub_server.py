@@ -97,6 +97,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._refuse(self.served.status, "")
         elif match := re.fullmatch(r"/api/models/([^/]+/[^/]+)(?:/revision/(.+))?", self._path()):
             self._info(match[1], match[2] or "main")
+        elif match := re.fullmatch(r"/api/models/([^/]+/[^/]+)/tree/([^/]+)", self._path()):
+            self._tree(match[1], match[2])
         else:
             self._file(with_body=True)
 
@@ -106,7 +108,15 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             return
         commit, files = found
         siblings = [_sibling(path, data) for path, data in files.items()]
-        body = json.dumps({"id": name, "sha": commit, "siblings": siblings}).encode()
+        self._json({"id": name, "sha": commit, "siblings": siblings})
+
+    def _tree(self, name: str, revision: str) -> None:
+        found = self._commit(name, revision)
+        if found is not None:
+            self._json([_leaf(path, data) for path, data in found[1].items()])
+
+    def _json(self, data: object) -> None:
+        body = json.dumps(data).encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(body)))
@@ -206,6 +216,15 @@ def _sibling(path: str, data: bytes) -> dict[str, Any]:
     found: dict[str, Any] = {"rfilename": path, "size": len(data), "blobId": hashlib.sha1(data).hexdigest()}
     if path.endswith(_LFS_SUFFIXES):
         found["lfs"] = {"size": len(data), "sha256": digest(data), "pointerSize": 130}
+    return found
+
+
+def _leaf(path: str, data: bytes) -> dict[str, Any]:
+    """The same in a listing of the repository's tree."""
+    sibling = _sibling(path, data)
+    found = {"type": "file", "path": path, "size": len(data), "oid": sibling["blobId"]}
+    if "lfs" in sibling:
+        found["lfs"] = {"oid": digest(data), "size": len(data), "pointerSize": 130}
     return found
 
 

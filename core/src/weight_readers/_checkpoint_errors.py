@@ -146,7 +146,7 @@ class MissingTensorError(CheckpointError, LookupError):
 
 
 class SliceError(CheckpointError, IndexError):
-    """A part of a tensor that cannot be had by itself: it begins or ends inside what the file stores as a whole."""
+    """A part of a tensor that cannot be had: of a dimension that is not there, or of half of what is stored as one."""
 
 
 class MissingShardError(CheckpointError, FileNotFoundError):

@@ -15,7 +15,7 @@ from collections.abc import Collection, Mapping
 from weight_readers import _catalogue, _plugin_loading
 from weight_readers._entry_points import Scan, Source
 from weight_readers._plugins import Broken, Plugin
-from weight_readers._settings import DISABLE, Settings, closest
+from weight_readers._settings import DISABLE, Settings
 from weight_readers.capabilities import Request
 from weight_readers.environment import Environment
 from weight_readers.errors import (
@@ -26,6 +26,7 @@ from weight_readers.errors import (
 from weight_readers.format_table import FormatTable
 from weight_readers.policy import Rejected, Verdict, decide
 from weight_readers.selection import Standing
+from weight_readers.spelling import closest
 
 
 class Inventory:

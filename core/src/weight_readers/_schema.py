@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from typing import Any, ClassVar, TypeVar
@@ -145,6 +146,16 @@ def whole(minimum: int | None = None) -> Coercion:
         return value
 
     return coerce
+
+
+def index(name: str, value: Any) -> int:
+    """What Python takes as an index, a number of numpy's say, but for a truth value."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name} must be a whole number, not {value!r}") from None
 
 
 def fraction(name: str, value: Any) -> float:

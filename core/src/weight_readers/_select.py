@@ -13,7 +13,7 @@ from weight_readers._blame import blamed, failure
 from weight_readers._inventory import Inventory
 from weight_readers._needs import host_need
 from weight_readers._plugins import Broken, Plugin
-from weight_readers._settings import close_match, warn_of_unknown
+from weight_readers._settings import warn_of_unknown
 from weight_readers._warnings import warn_caller
 from weight_readers.capabilities import Feature, Request
 from weight_readers.environment import Environment
@@ -28,6 +28,7 @@ from weight_readers.errors import (
 from weight_readers.policy import Rejected
 from weight_readers.reader import WeightReader
 from weight_readers.selection import Candidate, Selection, choose
+from weight_readers.spelling import did_you_mean
 
 Failures = dict[str, ReaderUnavailableError]
 """Readers whose backend failed to start during this one selection. Not remembered: the cause may pass."""
@@ -39,7 +40,7 @@ def merge_request(request: Request | None, needs: Mapping[str, Any], *, needs_ke
     known = [f.name for f in fields(Request)]
     for name in needs:
         if name not in known:
-            raise TypeError(f"{name!r} is no field of Request. {close_match(name, known) or f'Its fields: {known}'}")
+            raise TypeError(f"{name!r} is no field of Request. {did_you_mean(name, known) or f'Its fields: {known}'}")
     merged = replace(request or Request(), **needs)
     return replace(merged, needs=merged.needs | {Feature.KEY_FILTER}) if needs_key_filter else merged
 

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from weight_readers._warnings import warn_caller
 from weight_readers.errors import ConfigError
+from weight_readers.spelling import did_you_mean
 
 DISABLE = "WEIGHT_READERS_DISABLE"
 PREFER = "WEIGHT_READERS_PREFER"
@@ -58,20 +58,8 @@ def warn_of_unknown(where: str, names: Iterable[str], known: Collection[str]) ->
     """Warn of each name that no reader has: a typing error in a list of names would be ignored otherwise."""
     for name in names:
         if name not in known:
-            hint = close_match(name, known) or f"Known: {sorted(known)}"
+            hint = did_you_mean(name, known) or f"Known: {sorted(known)}"
             warn_caller(UserWarning(f"{where} names {name!r}, which is no weight reader. {hint}"))
-
-
-def closest(name: str, known: Collection[str]) -> str | None:
-    """The known name that ``name`` is a misspelling of; None where nothing is close."""
-    matches = difflib.get_close_matches(name, sorted(known), n=1)
-    return matches[0] if matches else None
-
-
-def close_match(name: str, known: Collection[str]) -> str | None:
-    """``Did you mean 'x'?``, or None where nothing is close."""
-    meant = closest(name, known)
-    return f"Did you mean {meant!r}?" if meant else None
 
 
 def _names(environ: Mapping[str, str], variable: str) -> tuple[str, ...]:

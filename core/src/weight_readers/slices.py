@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from weight_readers import _schema
+from weight_readers._checkpoint_errors import SliceError
 from weight_readers._schema import Schema
+from weight_readers.tensors import TensorMeta
 
 Bounds = tuple[tuple[int, int], ...]
 """``(start, stop)`` of every dimension, with ``0 <= start <= stop <= size``."""
@@ -19,12 +21,12 @@ class TensorSlice(Schema):
     """The part ``start:stop`` of one dimension, in elements of the logical shape.
 
     Normalised as Python slices are: negative numbers count from the end, None is open, and what lies past the
-    end is cut off.
+    end is cut off. Numbers are whatever Python takes as an index (numpy's too), but no truth values, and kept as int.
     """
 
-    dim: int = field(metadata={"coerce": _schema.whole()})
-    start: int | None = field(default=None, metadata={"coerce": _schema.optional(_schema.whole())})
-    stop: int | None = field(default=None, metadata={"coerce": _schema.optional(_schema.whole())})
+    dim: int = field(metadata={"coerce": _schema.index})
+    start: int | None = field(default=None, metadata={"coerce": _schema.optional(_schema.index)})
+    stop: int | None = field(default=None, metadata={"coerce": _schema.optional(_schema.index)})
 
     def __str__(self) -> str:
         ends = ":".join("" if end is None else str(end) for end in (self.start, self.stop))
@@ -67,6 +69,45 @@ def part_bounds(part: TensorPart, shape: Sequence[int]) -> Bounds:
         seen.add(dim)
         bounds[dim] = (start, stop)
     return tuple(bounds)
+
+
+def bounds_in(tensor: TensorMeta, part: TensorPart) -> Bounds:
+    """`part_bounds` of the tensor's logical shape, or SliceError with the tensor and its file."""
+    try:
+        return part_bounds(part, tensor.shape)
+    except (IndexError, ValueError) as error:
+        raise SliceError(
+            str(error),
+            path=tensor.file,
+            tensor=tensor.name,
+            expected=f"at most one slice for each of {len(tensor.shape)} dimensions",
+            found=part_words(part),
+        ) from None
+
+
+def bounds_in_units(tensor: TensorMeta, part: TensorPart, unit: int, kind: str, *, fix: str | None = None) -> Bounds:
+    """`bounds_in` a tensor that stores ``unit`` elements of its last dimension as one ``kind`` (a byte, a block).
+
+    Raises SliceError where the part begins or ends inside one. Nothing of the last dimension is nothing wherever it
+    lies; of a part that is empty by another dimension the columns still have to be whole units, or it had no shape.
+    """
+    bounds = bounds_in(tensor, part)
+    if unit == 1 or not bounds:
+        return bounds
+    start, stop = bounds[-1]
+    if start == stop:
+        return (*bounds[:-1], (0, 0))
+    if start % unit or stop % unit:
+        around = f"{start // unit * unit}:{-(-stop // unit) * unit}"
+        raise SliceError(
+            f"slice {part_words(part)} cuts {tensor.source_dtype} inside a {kind} of {unit} elements",
+            path=tensor.file,
+            tensor=tensor.name,
+            expected=f"multiples of {unit}: {around} holds it",
+            found=f"{start}:{stop} of {tensor.shape[-1]}",
+            fix=fix or f"Slice {around} of dimension {len(bounds) - 1}, and cut what comes",
+        )
+    return bounds
 
 
 def c_strides(shape: Sequence[int]) -> tuple[int, ...]:

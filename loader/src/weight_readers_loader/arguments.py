@@ -6,21 +6,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from weight_readers import TensorSlice
+from weight_readers import ConfigError, TensorSlice
+from weight_readers.devices import known_device, usable_device
 
 __all__ = [
-    "NO_VALUES",
     "device_of",
     "flags",
     "function",
     "instance",
-    "named_device",
+    "real_device",
     "short",
     "slices_by_name",
     "whole",
 ]
 
-NO_VALUES = (
+_NO_VALUES = (
     "weights have no values on the meta device: name a real device, or leave device= out; "
     "Checkpoint.tensors has the shapes and dtypes, and reads nothing for them"
 )
@@ -76,37 +76,22 @@ def slices_by_name(slices: object) -> None:
             instance(f"slices[{shown(name)}]", each, TensorSlice, "a TensorSlice or a tuple of them")
 
 
-def named_device(device: object) -> str:
-    """The name of a device that torch knows, here or elsewhere. Raises ValueError."""
+def real_device(device: object, *, source: str | None = None) -> str:
+    """The name of a device that torch knows, here or elsewhere. Raises ConfigError, for meta too.
+
+    ``source`` is where it was given, where that is no argument.
+    """
     import torch
 
-    try:
-        known = torch.device(device) if isinstance(device, (str, torch.device)) else None
-    except RuntimeError as error:
-        raise ValueError(_no_device(device)) from error
-    if known is None or (known.type == "cpu" and known.index):  # torch takes any number of a CPU
-        raise ValueError(_no_device(device))
-    return str(known)
+    found = known_device(device, torch, source=source)
+    if found.type == "meta":
+        raise ConfigError(_NO_VALUES, option="device", source=source)
+    return str(found)
 
 
-def device_of(device: object) -> str:
-    """The name of a device that can be used here. Raises ValueError with those that there are, and for meta."""
+def device_of(device: object, *, source: str | None = None) -> str:
+    """`real_device`, where it can be used here. Raises ConfigError with those that there are."""
     import torch
 
-    name = named_device(device)
-    if torch.device(name).type == "meta":
-        raise ValueError(NO_VALUES)
-    try:
-        torch.empty(0, device=name)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ValueError(f"{_no_device(device)} ({short(str(error).partition(chr(10))[0])})") from error
-    return name
-
-
-def _no_device(device: object) -> str:
-    import torch
-
-    count = torch.cuda.device_count()
-    here = ", ".join(["'cpu'", *(f"'cuda:{number}'" for number in range(count))])
-    given = shown(str(device)) if isinstance(device, torch.device) else shown(device)
-    return f"device={given} is no device that can be used here; there is {here}"
+    real_device(device, source=source)
+    return str(usable_device(device, torch, source=source))

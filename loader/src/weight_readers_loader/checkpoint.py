@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from weight_readers import Selection, TensorMeta, TensorPart
-from weight_readers_loader.arguments import device_of, flags, instance, named_device
+from weight_readers_loader.arguments import device_of, flags, instance, real_device
 from weight_readers_loader.config import LayeredConfig
 from weight_readers_loader.lazy import LazyTensor
 from weight_readers_loader.loading import Load, Source, load_placed
@@ -65,11 +65,12 @@ class Checkpoint:
         owned: tensors that do not depend on the files, even if somebody writes to those later.
         verify: as `load_into` has it. What is wrong is raised at the end of the iteration, after the tensors.
 
-        Raises MissingTensorError for a slice of a name that is not there, FileChangedError where a file is no
-        longer the one that was opened.
+        Raises MissingTensorError for a slice of a name that is not there, SliceError for one that its tensor cannot be
+        cut by, ConfigError for a device that cannot be used here, FileChangedError where a file is no longer the one
+        that was opened.
         """
         flags(owned=owned)
-        device = device_of(self._device(device, "cpu"))
+        device = self._usable(device)
         wanted, adapted = self.source.contents.wanted_and_adapted(key_filter, slices)
         return adapted.adapt(self.source.stream(wanted, device, owned=owned, verify=self._verify(verify))[0])
 
@@ -83,7 +84,7 @@ class Checkpoint:
     ) -> Stream:
         """As `iter_weights`, with the tensors as the files have them: without the adapters, and not verified."""
         flags(owned=owned)
-        device = device_of(self._device(device, "cpu"))
+        device = self._usable(device)
         return self.source.stream(self.source.contents.wanted(key_filter, slices), device, owned=owned)[0]
 
     def state_dict(
@@ -105,7 +106,7 @@ class Checkpoint:
         verify: as `load_into` has it; every byte is touched then.
         """
         flags(owned=owned, resolve_aliases=resolve_aliases, touch=touch, show_progress=show_progress)
-        device = device_of(self._device(device, "cpu"))
+        device = self._usable(device)
         contents = self.source.contents
         contents.check_aliases(resolve_aliases)
         wanted, adapted = contents.wanted_and_adapted(key_filter, slices)
@@ -155,17 +156,25 @@ class Checkpoint:
         ``written`` names the targets that were written by then; a module on the meta device is untouched.
         """
         flags(strict=strict, cast=cast, owned=owned, resolve_aliases=resolve_aliases, show_progress=show_progress)
-        device = self._device(device)
-        device = None if device is None else named_device(device)
+        device = self._named(device)
         audit: dict[str, Any] = {"resolve_aliases": resolve_aliases, "strict": strict, "cast": cast}
         placement = self.source.contents.placement(target, slices=slices, **audit)
         how: dict[str, Any] = {"verify": self._verify(verify), "show_progress": show_progress}
         self.report = load_placed(self.source, placement, device=device, owned=owned, **how)
         return self.report
 
-    def _device(self, given: str | torch.device | None, default: str | None = None) -> str | torch.device | None:
-        configured: str | None = self.config.value("device")
-        return given if given is not None else configured if configured is not None else default
+    def _usable(self, given: str | torch.device | None) -> str:
+        device, source = self._device(given)
+        return device_of("cpu" if device is None else device, source=source)
+
+    def _named(self, given: str | torch.device | None) -> str | None:
+        device, source = self._device(given)
+        return None if device is None else real_device(device, source=source)
+
+    def _device(self, given: str | torch.device | None) -> tuple[str | torch.device | None, str | None]:
+        """What counts, and where it was given if that is not the argument."""
+        setting = self.config.setting("device")
+        return (given, None) if given is not None or setting is None else (setting.value, setting.source)
 
     def _verify(self, given: Verify | None) -> Verify:
         configured: Verify = self.config.value("verify")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-import weight_readers
+from weight_readers_loader.cli_installed import doctor, list_, new_plugin
 from weight_readers_loader.cli_loads import bench, load
 from weight_readers_loader.commands import config as flags
 from weight_readers_loader.commands import options, output
@@ -37,20 +37,6 @@ def cli() -> None:
       130  interrupted (143: terminated)
       135  a mapped file shrank or its storage failed (128 + signal)
     """
-
-
-@cli.command("list")
-@options.as_json
-@output.reports_errors
-def list_(as_json: bool) -> None:
-    """List the installed readers, and those that are installed and cannot be used."""
-    report = weight_readers.registry_report()
-    if as_json:
-        output.as_json(True, {k: v for k, v in report.items() if k != "schema"})
-        return
-    from weight_readers_loader.commands import views
-
-    views.readers(report)
 
 
 @cli.command(cls=WhatIf)
@@ -119,10 +105,7 @@ def inspect(reference: str, as_json: bool, plot: PlotFile | None, **given: Any) 
     if as_json:
         output.as_json(seen.error is None, {"reference": reference, **seen.to_json()})
     else:
-        views.tensors(seen.tensors)
-        output.text(views.totals(seen.tensors, len(seen.layout.files)))
-        for line in seen.remarks():
-            output.text(line)
+        views.inspected(seen)
     if seen.error is not None:
         output.error(seen.error)
         sys.exit(1)
@@ -198,45 +181,8 @@ def fetch(reference: str, folder: str, overwrite: bool, as_json: bool, **given: 
         output.text(line)
 
 
-cli.add_command(load)
-cli.add_command(bench)
-
-
-@cli.command()
-@options.as_json
-@output.reports_errors
-def doctor(as_json: bool) -> None:
-    """Examine the installation: versions, readers, what is broken and why, and what can be installed.
-
-    Ends with 1 where something that is installed cannot work; a reader that was disabled on purpose can.
-    """
-    from weight_readers_loader.commands import doctor as command
-
-    found = command.examine()
-    ok = found.pop("ok")
-    if as_json:
-        output.as_json(ok, found)
-    else:
-        for line in command.lines(found, ok=ok):
-            output.text(line)
-    sys.exit(0 if ok else 1)
-
-
-@cli.command("new-plugin")
-@click.argument("name")
-@click.option("--folder", metavar="DEST", help="Where to; default: NAME-reader in this folder. Must not exist.")
-@options.as_json
-@output.reports_errors
-def new_plugin(name: str, folder: str | None, as_json: bool) -> None:
-    """Write a reader plugin called NAME: a small format of its own, and the contract's tests, which pass as written."""
-    from weight_readers_loader.commands import new_plugin as command
-
-    written = command.write(name, folder)
-    if as_json:
-        output.as_json(True, {"written": [str(path) for path in written]})
-        return
-    for line in command.lines(written):
-        output.text(line)
+for command in (list_, doctor, new_plugin, load, bench):
+    cli.add_command(command)
 
 
 def _layout(

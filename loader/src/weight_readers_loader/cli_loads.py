@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from weight_readers_loader.arguments import device_of
 from weight_readers_loader.commands import config as flags
 from weight_readers_loader.commands import options, output
 from weight_readers_loader.commands.plot_file import PlotFile, plot
@@ -54,7 +55,8 @@ def load(context: click.Context, **given: Any) -> None:
 
     what = "the load" if how is None else f"the load of rank {os.environ.get('RANK', '?')}"
     note = supervise(what) if context.obj == "process" else lambda path: None
-    options.check_device(config.value("device"))
+    if (device := config.setting("device")) is not None:
+        device_of(device.value, source=device.source)
     into = options.imported(given.pop("into"), "--into")
     then = options.imported(given.pop("then"), "--then")
     as_json = given.pop("as_json")

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 from functools import cached_property
 from typing import Any
 
@@ -13,6 +12,7 @@ import torch
 from torch import nn
 
 from weight_readers import MissingTensorError, TensorMeta, TensorPart
+from weight_readers.spelling import did_you_mean
 from weight_readers_loader.adapters import Adapted, Adapter
 from weight_readers_loader.arguments import function, slices_by_name
 from weight_readers_loader.placement import Placement
@@ -40,8 +40,7 @@ class Contents:
         there = self.tensors if tensors is None else tensors
         for name in names:
             if name not in there:
-                close = get_close_matches(name, there, n=1)
-                fix = f"Did you mean {close[0]!r}?" if close else f"It has {some(list(there), 5)}"
+                fix = did_you_mean(name, there) or f"It has {some(list(there), 5)}"
                 raise MissingTensorError("no such tensor", path=self.path, tensor=name, fix=fix)
 
     def wanted(self, key_filter: KeyFilter | None, slices: Mapping[str, TensorPart] | None = None) -> Wanted:

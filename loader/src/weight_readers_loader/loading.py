@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from weight_readers import FileMeta, Selection
+from weight_readers import FileMeta, ReaderInfo, Selection
 from weight_readers_loader.adapters import Adapted
 from weight_readers_loader.arguments import device_of
 from weight_readers_loader.chooser import Chooser
@@ -30,7 +30,10 @@ from weight_readers_loader.wanted import Wanted
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """An open checkpoint, as loads need it. ``opened`` has the time that went by before the first of them."""
+    """An open checkpoint, as loads need it. ``opened`` has the time that went by before the first of them.
+
+    ``without_use`` says what was given and is nothing to the reader that is asked about.
+    """
 
     reference: str
     layout: Layout
@@ -40,6 +43,7 @@ class Source:
     files: CheckpointFiles
     chooser: Chooser
     opened: Clock
+    without_use: Callable[[ReaderInfo], tuple[str, ...]]
 
     def stream(
         self, wanted: Wanted, device: str, *, owned: bool, verify: Verify = False, tell: Update | None = None
@@ -128,6 +132,7 @@ class Load:
             selection=self._selection,
             files=len(source.layout.files),
             notices=source.notices,
+            unused=source.without_use(self._reader.info),
             dtypes=wanted.bytes_by_dtype(),
             verified_files=verifier.files if verifier else 0,
             verify_bytes=verifier.bytes_read if verifier else 0,

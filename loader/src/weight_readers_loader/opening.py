@@ -16,7 +16,7 @@ from weight_readers_loader.chooser import Chooser
 from weight_readers_loader.config import LayeredConfig, LoadConfig
 from weight_readers_loader.config.adapting import configured_adapters
 from weight_readers_loader.config.arguments import configured
-from weight_readers_loader.config.asked import asked, check_alone
+from weight_readers_loader.config.asked import asked, check_alone, without_use
 from weight_readers_loader.config.names import check_reader_name, check_reader_options, warn_of_engine_keys
 from weight_readers_loader.contents import Contents
 from weight_readers_loader.files import CheckpointFiles
@@ -72,7 +72,8 @@ def open_checkpoint(
         be combined with it decline, where the reference names the format before any file is looked at. A key that
         looks like a misspelling of one that a reader knows is warned of.
     enable_multithread_weight_load, num_weight_load_threads: how many threads read, where the picked reader has
-        threads; by default 4, or fewer where the process has fewer CPUs to itself. Other readers go on without.
+        threads; by default 4, or fewer where the process has fewer CPUs to itself. Other readers go on without, and
+        ``unused`` of the report says so.
         False reaches a sequential reader.
     host_budget: bytes (or ``"8GiB"``) of host memory that a load may take besides tensors that exist before it, at most
         what machine and cgroups have left; ``"auto"`` is that. A reader that stays within is picked and bounded, and
@@ -149,6 +150,7 @@ def open_checkpoint(
         files=CheckpointFiles(groups=checked.groups, watch=watch, on_file=on_file),
         chooser=chooser,
         opened=clock,
+        without_use=partial(without_use, layers),
     )
     return Checkpoint(source, selection, layers)
 

@@ -3,14 +3,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 
 from weight_readers import TargetMismatchError, TensorMeta, TensorPart
-from weight_readers.slices import Bounds, part_bounds, part_words
-from weight_readers_loader.portions import must_fit
+from weight_readers.slices import Bounds, bounds_in, bounds_in_units, part_words
 from weight_readers_loader.targets import Target
 
 
@@ -31,8 +31,8 @@ def cut(
 ) -> dict[str, Target]:
     """The targets, those of ``slices`` as parts of the tensors of these names.
 
-    Raises ValueError for a slice that no target takes and for two of one dimension, IndexError for one of a dimension
-    that is not there, and TargetMismatchError where the target has another shape than the slice.
+    Raises ValueError for a slice that no target takes, SliceError for one that the tensor cannot be cut by, and
+    TargetMismatchError where the target has another shape than the slice.
     """
     cuts = [_cut(targets, tensors[name], part) for name, part in slices.items()]
     return {**targets, **{target.name: target for target in cuts}}
@@ -72,17 +72,8 @@ def _cut(targets: Mapping[str, Target], meta: TensorMeta, part: TensorPart) -> T
 
 def _bounds(meta: TensorMeta, part: TensorPart) -> Bounds:
     """The part in elements of the tensor in memory, of which packed types have fewer than the file."""
-    must_fit(part, meta)
-    bounds = enumerate(part_bounds(part, meta.shape))
-    return tuple((_stored(meta, dim, start), _stored(meta, dim, stop)) for dim, (start, stop) in bounds)
-
-
-def _stored(meta: TensorMeta, dim: int, end: int) -> int:
-    whole, rest = divmod(end * meta.stored_shape[dim], meta.shape[dim] or 1)
-    if rest:
-        raise TargetMismatchError(
-            f"tensor {meta.name!r} of {meta.source_dtype} in {meta.file} cannot be cut at {end} of dimension {dim}: "
-            f"its {meta.stored_shape[dim]} elements there hold {meta.shape[dim]} of the model",
-            fix="Nothing was written; cut it between whole elements, or by another dimension",
-        )
-    return whole
+    if meta.shape == meta.stored_shape:
+        return bounds_in(meta, part)
+    size, stored = meta.shape[-1], meta.stored_shape[-1]
+    *bounds, last = bounds_in_units(meta, part, size // math.gcd(size, stored), "stored element")
+    return (*bounds, (last[0] * stored // size, last[1] * stored // size))

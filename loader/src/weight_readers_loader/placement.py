@@ -14,17 +14,15 @@ from torch import nn
 
 from weight_readers import CheckpointError, TensorMeta, TensorPart, TiedWeightsError
 from weight_readers_loader.adapters import Adapted
-from weight_readers_loader.arguments import NO_VALUES
 from weight_readers_loader.audit import audit
 from weight_readers_loader.distributed.cuts import Cuts
 from weight_readers_loader.parts import cut, take_alike
-from weight_readers_loader.raw import as_bytes
+from weight_readers_loader.raw import same_bytes
+from weight_readers_loader.sharing import apart
 from weight_readers_loader.targets import (
     Target,
-    may_share_elements,
     meta_buffers,
     overlapping,
-    span_of,
     targets_of,
     tied_groups,
 )
@@ -99,8 +97,6 @@ class Placement:
     def where(self, device: str | None) -> str:
         """The device that the reader should place tensors on. Raises ValueError where the target says otherwise."""
         asked = torch.device(device or "cpu")
-        if asked.type == "meta":
-            raise ValueError(NO_VALUES)
         if not self.all_in_place:
             return str(asked)
         elsewhere = {t.tensor.device.type: name for name, t in self._targets.items()}
@@ -129,7 +125,7 @@ class Placement:
     def _check_equal(self, sources: list[str], tensors: Mapping[str, torch.Tensor]) -> None:
         first = sources[0]
         for other in sources[1:]:
-            if not _same_bytes(tensors[first], tensors[other]):
+            if not same_bytes(tensors[first], tensors[other]):
                 raise TiedWeightsError(
                     "two names of one parameter hold different values",
                     path=self._tensors[other].file,
@@ -201,13 +197,13 @@ class Placement:
         except CheckpointError as error:
             error.written = tuple(written)
             raise
-        for leader, new in _apart(replacements).items():
+        for leader, new in apart(replacements).items():
             self._replace(leader, new)
 
     def _check_overlaps(self, written: Mapping[str, torch.Tensor | None]) -> None:
         for name, source in written.items():
             held = self._targets[name].tensor
-            if source is not None and not _same_bytes(held, source.to(held)):
+            if source is not None and not same_bytes(held, source.to(held)):
                 raise TiedWeightsError(
                     "the target shares memory with another one that was written over it",
                     path=self._tensors[name].file if name in self._tensors else "",
@@ -240,25 +236,3 @@ class Placement:
             "tied": tuple(self._tied),
             "left_on_meta": self._left_on_meta,
         }
-
-
-def _apart(tensors: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """The tensors with memory of their own where a file has them over one storage, or an element for many."""
-    spans = sorted((*span, name) for name, tensor in tensors.items() if (span := span_of(tensor)) is not None)
-    shared = {name for name, tensor in tensors.items() if may_share_elements(tensor)}
-    device, reached = "", 0
-    for where, begin, end, name in spans:
-        if where == device and begin < reached:
-            shared.add(name)
-        device, reached = where, end if where != device else max(reached, end)
-    return {
-        name: tensor.clone(memory_format=torch.contiguous_format) if name in shared else tensor
-        for name, tensor in tensors.items()
-    }
-
-
-def _same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
-    """By bytes, not by value: NaN is equal to itself here, and not every dtype has a comparison."""
-    if one.dtype != other.dtype or one.shape != other.shape:
-        return False
-    return torch.equal(as_bytes(one.detach()), as_bytes(other.detach()))

@@ -18,14 +18,6 @@ def plainest(part: TensorPart) -> TensorPart:
     return part[0] if isinstance(part, tuple) and len(part) == 1 else part
 
 
-def must_fit(part: TensorPart, meta: TensorMeta) -> None:
-    """Raise IndexError for a dimension that is not there, ValueError for two slices of one: with tensor and file."""
-    try:
-        part_bounds(part, meta.shape)
-    except (IndexError, ValueError) as error:
-        raise type(error)(f"slices: {error}: {meta.file}, tensor {meta.name!r}") from None
-
-
 def nbytes_of(meta: TensorMeta, part: TensorPart) -> int:
     """How many bytes of the file the part is."""
     count = math.prod(meta.shape)

@@ -31,6 +31,7 @@ class LoadReport:
     verified_files: files whose digest was compared and right. verify_bytes: bytes of the files, headers included,
         that were read for that alone.
     decisions: what the reader decided for itself while it read, and by which fact.
+    unused: options that were given for readers that have them, and that this one does without.
     copied: tensors that lay unaligned in the file. cast: ``"from -> to"`` to a count.
     skipped: ``(what, why)`` for files that lie there and for tensors of the checkpoint that were not read.
     missing, unexpected: names the target has and the checkpoint lacks, and the reverse. tied: names of one parameter.
@@ -55,6 +56,7 @@ class LoadReport:
     verified_files: int = 0
     verify_bytes: int = 0
     decisions: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
     copied: int = 0
     cast: Mapping[str, int] = field(default_factory=dict)
     skipped: tuple[tuple[str, str], ...] = ()
@@ -108,6 +110,7 @@ class LoadReport:
         return [
             ("reader", f"{self.reader} ({self.selection.reason})"),
             ("settings", self._settings()),
+            *(("not used", option) for option in self.unused),
             ("read", f"{read}, {counted(self.files, 'file')}{from_storage}"),
             *(("decided", decision) for decision in self.decisions),
             ("dtypes", ", ".join(f"{name} {size(nbytes)}" for name, nbytes in self.dtypes.items())),
@@ -189,5 +192,6 @@ _RESTORED: Mapping[str, Callable[[Any], Any]] = {
     "left_on_meta": tuple,
     "notices": tuple,
     "decisions": tuple,
+    "unused": tuple,
 }
 """What JSON has as lists and objects, made what the fields hold."""

@@ -13,6 +13,7 @@ from torch.nn.parameter import is_lazy
 
 from weight_readers.slices import Bounds
 from weight_readers_loader.distributed.sharded import sharded
+from weight_readers_loader.sharing import may_share_elements, span_of
 
 
 class Part(Protocol):
@@ -136,16 +137,6 @@ def _unwritable(tensor: torch.Tensor) -> str | None:
     return None
 
 
-def may_share_elements(tensor: torch.Tensor) -> bool:
-    """Whether some dimension, by growing stride, steps no further than all smaller ones together reach."""
-    reach = 0
-    for stride, size in sorted((s, n) for s, n in zip(tensor.stride(), tensor.shape, strict=True) if n > 1):
-        if stride <= reach:
-            return True
-        reach += stride * (size - 1)
-    return False
-
-
 def meta_buffers(target: nn.Module | Mapping[str, torch.Tensor]) -> tuple[str, ...]:
     """Non-persistent buffers without memory: no checkpoint holds them, the model has to compute them."""
     if not isinstance(target, nn.Module):
@@ -184,12 +175,3 @@ def overlapping(targets: Mapping[str, Target]) -> frozenset[str]:
         if widest is None or device != widest[0] or end > widest[2]:
             widest = (device, begin, end, name)
     return frozenset(found)
-
-
-def span_of(tensor: torch.Tensor) -> tuple[str, int, int] | None:
-    """Device, first and last address. None for what has no memory."""
-    if tensor.is_meta or tensor.numel() == 0 or tensor.layout is not torch.strided:
-        return None
-    reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True)) + 1
-    begin = tensor.data_ptr()
-    return str(tensor.device), begin, begin + reach * tensor.element_size()

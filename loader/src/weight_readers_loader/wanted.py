@@ -10,10 +10,10 @@ from itertools import chain
 from typing import Any
 
 from weight_readers import Feature, ReaderInfo, TensorMeta, TensorPart
-from weight_readers.slices import part_bounds, stretch_count
+from weight_readers.slices import bounds_in, part_bounds, stretch_count
 from weight_readers.tensors import TensorTable
 from weight_readers_loader.environment import Span
-from weight_readers_loader.portions import must_fit, narrowest, nbytes_of, plainest, span_of_rows
+from weight_readers_loader.portions import narrowest, nbytes_of, plainest, span_of_rows
 from weight_readers_loader.wording import counted, size
 
 KeyFilter = Callable[[str], bool]
@@ -39,14 +39,14 @@ class Wanted:
     ) -> Wanted:
         """Ask ``key_filter`` once about each name; ``restricted`` files hold more than ``tensors``.
 
-        Raises IndexError with the tensor and its file for a slice of a dimension that is not there, and ValueError for
-        two slices of one.
+        Raises SliceError for a slice of a dimension that is not there and for two slices of one, also where the filter
+        leaves the tensor out, as readers do.
         """
-        table = TensorTable.of(tensors)
+        table, slices = TensorTable.of(tensors), slices or {}
+        for name, part in slices.items():
+            bounds_in(table[name], part)
         kept = table if key_filter is None else table.where(key_filter)
-        parts = {name: plainest(part) for name, part in (slices or {}).items() if name in kept and part != ()}
-        for name, part in parts.items():
-            must_fit(part, kept[name])
+        parts = {name: plainest(part) for name, part in slices.items() if name in kept and part != ()}
         return cls(tensors=kept, slices=parts, whole=key_filter is None and not restricted)
 
     @property

@@ -114,6 +114,8 @@ def test_words_and_members_mean_the_same() -> None:
         (lambda: Environment(filesystem=7), TypeError, "Environment.filesystem must be text, not 7"),
         (lambda: Declined(reason=None), TypeError, "Declined.reason must be text, not None"),
         (lambda: TensorSlice(dim="0"), TypeError, "TensorSlice.dim must be a whole number, not '0'"),
+        (lambda: TensorSlice(dim=True), TypeError, "TensorSlice.dim must be a whole number, not True"),
+        (lambda: TensorSlice(dim=0, start=False), TypeError, "TensorSlice.start must be a whole number, not False"),
         (lambda: TensorSlice(dim=0, stop=1.0), TypeError, "TensorSlice.stop must be a whole number, not 1.0"),
         (lambda: Request.from_json({"fromat": "x"}), TypeError, "Request has no field ['fromat']; it has ["),
     ],

@@ -7,7 +7,7 @@ import pytest
 from support.plugins import Plugin, registry
 
 from weight_readers import ReaderFallbackWarning, ReaderUnavailableError, Registry, Request
-from weight_readers._settings import Settings, close_match
+from weight_readers._settings import Settings
 
 
 def test_names_are_separated_by_commas_and_blanks_do_not_count() -> None:
@@ -127,11 +127,3 @@ def test_the_process_environment_is_read_at_first_use(monkeypatch: pytest.Monkey
     given = Registry(plugins={"a": Plugin("a")}, distributions=())
     monkeypatch.setenv("WEIGHT_READERS_DISABLE", "a")
     assert given.available_reader_names() == []
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [("safetensor", "Did you mean 'safetensors'?"), ("xyzzy", None)],
-)
-def test_a_close_match_is_a_question(name: str, said: str | None) -> None:
-    assert said == close_match(name, {"safetensors", "gguf"})

@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import itertools
+import json
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -76,6 +78,18 @@ def test_a_tensor_without_dimensions_is_one_stretch() -> None:
 def test_slices_that_cannot_be_together_are_refused(part: TensorPart, error: type[Exception], said: str) -> None:
     with pytest.raises(error, match=said):
         part_bounds(part, (4, 6))
+
+
+def test_numbers_of_a_slice_are_whatever_python_takes_as_an_index_and_kept_as_int() -> None:
+    made = TensorSlice(dim=np.int64(1), start=np.uint8(2), stop=torch.tensor(4))  # type: ignore[arg-type]
+    assert TensorSlice(dim=1, start=2, stop=4) == made
+    assert {int} == {type(made.dim), type(made.start), type(made.stop)}
+    assert json.loads(json.dumps(made.to_json())) == {"dim": 1, "start": 2, "stop": 4}
+
+
+def test_a_truth_value_of_numpy_is_no_number() -> None:
+    with pytest.raises(TypeError, match="start must be a whole number, not "):
+        TensorSlice(dim=0, start=np.bool_(True))  # type: ignore[arg-type]
 
 
 def test_a_part_is_said_as_python_writes_slices() -> None:

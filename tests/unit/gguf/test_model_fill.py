@@ -271,9 +271,9 @@ class TestLoadingInOneCall:
     @pytest.mark.parametrize(
         ("device", "said"),
         [
-            ("zz", "device 'zz' is none that torch knows"),
+            ("zz", "device='zz' is no device that can be used here; there is 'cpu'"),
             ("meta", "device 'meta' has no memory for weights"),
-            ("cuda:99", "device 'cuda:99' cannot be used here: "),
+            ("cuda:99", "device='cuda:99' is no device that can be used here; there is 'cpu'"),
         ],
     )
     def test_on_a_device_that_can_hold_no_weights_here_is_refused_before_anything_is_read(

@@ -133,17 +133,18 @@ def test_a_slice_of_packed_rows_or_whole_blocks_is_that_part(
     assert np.array_equal(cut.numpy(), gguf.dequantize(blocks, gguf.GGMLQuantizationType(BY_NAME[kind].id)))
 
 
-def test_an_empty_slice_of_packed_rows_is_no_rows(tmp_path: Path, q4k: Any) -> None:
+@pytest.mark.parametrize(("dim", "shape"), [(0, (0, 288)), (1, (6, 0))])
+def test_an_empty_slice_of_packed_rows_or_columns_is_none_of_them(
+    tmp_path: Path, q4k: Any, dim: int, shape: tuple[int, int]
+) -> None:
     path = write_gguf(tmp_path / "m.gguf", {"a.weight": q4k})
-    tensor = read(path, slices={"a.weight": TensorSlice(dim=0, start=2, stop=2)})["a.weight"]
-    assert (tuple(tensor.shape), tensor.dtype) == ((0, 288), torch.uint8)
+    tensor = read(path, slices={"a.weight": TensorSlice(dim=dim, start=2, stop=2)})["a.weight"]
+    assert (tuple(tensor.shape), tensor.dtype) == (shape, torch.uint8)
 
 
 def test_a_slice_within_a_block_of_packed_weights_is_refused_with_the_block(tmp_path: Path, q4k: Any) -> None:
     path = write_gguf(tmp_path / "m.gguf", {"a.weight": q4k})
-    with pytest.raises(
-        SliceError, match=r"inside a block .*hold 256 elements.*'a\.weight'.*multiples of 256"
-    ) as caught:
+    with pytest.raises(SliceError, match=r"inside a block of 256 elements.*'a\.weight'.*multiples of 256") as caught:
         reader().iter_weights([path], slices={"a.weight": TensorSlice(dim=1, start=0, stop=100)})
     assert "0:256 holds it, found 0:100 of 512" in str(caught.value)
 

@@ -69,6 +69,18 @@ class TestInspect:
         assert (data["ok"], len(data["tensors"])) == (False, 3)
         assert [error["error"] for error in data["errors"]] == ["TruncatedFileError"]
 
+    @pytest.mark.parametrize("kept", [0, 3, 60])
+    def test_of_a_file_of_which_nothing_can_be_listed_it_says_the_error_alone(self, kept: int, tmp_path: Path) -> None:
+        path = write_tensors(tmp_path / "model.safetensors", {n: ("F32", [1], floats(1)) for n in "abc"})
+        path.write_bytes(path.read_bytes()[:kept])
+        done = invoke("inspect", path)
+        assert (done.exit_code, done.stdout) == (1, "")
+        assert done.stderr.count("Error: ") == 1
+
+    def test_a_file_without_tensors_has_0_of_them(self, tmp_path: Path) -> None:
+        done = invoke("inspect", write_tensors(tmp_path / "model.safetensors", {}))
+        assert (done.exit_code, done.stdout) == (0, "0 tensors in 1 file, 0 B: nothing\n")
+
     def test_a_dtype_that_nobody_knows_is_marked(self, tmp_path: Path) -> None:
         header = {"w": entry("F32", [1], 0, 4), "q": entry("Q9_9", [1], 4, 8)}
         write_safetensors(tmp_path / "model.safetensors", header, bytes(8))
@@ -226,7 +238,8 @@ class TestLoad:
             (["--into", "here_only:nothing"], "cannot import 'here_only:nothing'"),
             (["--then", "not_there_at_all:f"], "cannot import 'not_there_at_all:f'"),
             (["--then", "here_only:number"], "'here_only:number' is int, which cannot be called"),
-            (["--device", "nonsense"], "'nonsense' is no device"),
+            (["--device", "nonsense"], "device='nonsense' (--device) is no device that can be used here; there is"),
+            (["--device", "cuda:99"], "device='cuda:99' (--device) is no device that can be used here; there is 'cpu'"),
             (["--format", "csv"], "['safetensors', 'gguf', 'pt'], not 'csv'"),
         ],
     )

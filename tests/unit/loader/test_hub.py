@@ -5,6 +5,10 @@ from __future__ import annotations
 
 import builtins
 import json
+import os
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -420,6 +424,26 @@ def test_the_command_loads_by_the_variables_of_huggingface_hub_and_is_quiet_off_
     assert f"revision main of own/quants is commit {COMMIT}" in done.stdout
     offline = variables("http://127.0.0.1:9", str(cache), offline=True)
     assert run("load", "own/quants:BF16", env=offline, cwd=cache.parent).returncode == 0
+
+
+@pytest.mark.parametrize("left", [["config.json"], ["config.json", "model.safetensors.index.json", SHARDS[0]]])
+def test_the_command_that_a_cached_part_of_a_commit_is_answered_with_fetches_the_rest(
+    hub: HubServer, cache: Path, left: list[str]
+) -> None:
+    open_checkpoint("own/model")
+    for link in snapshot(cache).iterdir():
+        if link.name not in left:
+            link.resolve().unlink()
+            link.unlink()
+    with pytest.raises(CheckpointNotFoundError if len(left) == 1 else MissingShardError) as caught:
+        open_checkpoint(snapshot(cache))
+    assert caught.value.found == ("config.json" if len(left) == 1 else "nothing")
+    _, _, command = str(caught.value.fix).partition(": ")
+    program, *arguments = shlex.split(command)
+    hf = [str(Path(sys.executable).with_name(program)), *arguments]
+    child = {**os.environ, **variables(hub.endpoint, str(cache.with_name("another")))}
+    subprocess.run(hf, env=child, check=True, capture_output=True, timeout=120)
+    assert sorted(open_checkpoint(snapshot(cache)).state_dict()) == ["t1", "t2"]
 
 
 def test_verify_downloads_and_compares_with_the_names_of_the_blobs(hub: HubServer, cache: Path) -> None:

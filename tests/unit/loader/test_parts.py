@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from support.files import write_tensors
 from torch import nn
 
-from weight_readers import MissingTensorError, TargetMismatchError, TensorSlice
+from weight_readers import MissingTensorError, SliceError, TargetMismatchError, TensorSlice
 from weight_readers_loader import open_checkpoint
 from weight_readers_loader.adapters import Split
 
@@ -87,8 +87,9 @@ def test_packed_numbers_are_cut_between_whole_elements(tmp_path: Path) -> None:
     checkpoint, target = open_checkpoint(tmp_path), torch.zeros(2, 2, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
     checkpoint.load_into({"w": target}, slices={"w": TensorSlice(dim=1, start=4)})
     assert target.view(torch.uint8).tolist() == [[2, 3], [6, 7]]
-    with pytest.raises(TargetMismatchError, match="cannot be cut at 3 of dimension 1"):
+    with pytest.raises(SliceError, match=r"3: of dimension 1 cuts F4 inside .* multiples of 2: 2:8 holds it"):
         checkpoint.load_into({"w": target}, slices={"w": TensorSlice(dim=1, start=3)})
+    checkpoint.load_into({"w": target[:, :0]}, slices={"w": TensorSlice(dim=1, start=3, stop=3)})
 
 
 @pytest.mark.parametrize(
@@ -98,7 +99,7 @@ def test_packed_numbers_are_cut_between_whole_elements(tmp_path: Path) -> None:
         ({"a": TensorSlice(dim=0, start=3)}, TargetMismatchError, r"and 3: of dimension 0 .* is \[3, 8\]"),
         ({"a": ROWS}, TargetMismatchError, r"b \(checkpoint \[5, 8\], target \[5, 3\]\)"),
         ({"a": ROWS, "bb": COLUMNS}, MissingTensorError, "Did you mean 'b'"),
-        ({"a": ROWS, "b": TensorSlice(dim=2)}, IndexError, "dimension 2 is out of range for shape .*tensor 'b'"),
+        ({"a": ROWS, "b": TensorSlice(dim=2)}, SliceError, "dimension 2 is out of range for shape .*tensor 'b'"),
         ({"a": ROWS, "b": slice(1)}, TypeError, "TensorSlice"),
     ],
 )

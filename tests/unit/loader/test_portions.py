@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from support.files import write_tensors
 
 import weight_readers
-from weight_readers import Feature, Registry, TensorSlice
+from weight_readers import Feature, Registry, SliceError, TensorSlice
 from weight_readers_loader import Checkpoint, open_checkpoint
 from weight_readers_threaded.plugin import INFO
 from weight_readers_threaded.reader import ThreadedReader
@@ -123,6 +123,6 @@ def test_two_slices_of_one_dimension_are_refused_before_a_reader_is_asked(reader
         lambda: open_checkpoint(model).state_dict(slices=twice),
         lambda: open_checkpoint(model).load_into({"a": torch.zeros(1, 8)}, slices=twice, strict=False),
     ):
-        with pytest.raises(ValueError, match=r"^slices: two slices are of dimension 0.*model\.safetensors, tensor 'a'"):
+        with pytest.raises(SliceError, match=r"^two slices are of dimension 0.*model\.safetensors, tensor 'a'"):
             ask()
     assert reader.asked == []

@@ -46,7 +46,7 @@ def test_a_file_that_is_no_report_stays(tmp_path: Path) -> None:
         before = Path(path).read_bytes()
         done = load(tmp_path / "model", "--report", path)
         assert (done.exit_code, Path(path).read_bytes()) == (2, before)
-        assert f"cannot write {path}: {path} is there and is no report" in done.stderr
+        assert f"cannot write {path}: it is there and is no report" in done.stderr
 
 
 @pytest.mark.parametrize("place", ["nowhere/out.json", "folder", "pipe"])
@@ -68,6 +68,26 @@ def test_a_missing_folder_is_what_the_message_names(command: tuple[str, str, str
     done = CliRunner().invoke(cli, [name, str(tmp_path), option, str(tmp_path / place)])
     assert (done.exit_code, f"No such file or directory: '{tmp_path / 'nowhere'}'" in done.stderr) == (2, True)
     assert "Give a file in a folder that is there" in done.stderr
+
+
+@pytest.mark.parametrize("command", [("load", "--report"), ("inspect", "--plot")])
+@pytest.mark.parametrize("name", ["", " "])
+def test_an_empty_name_is_said_to_be_none(command: tuple[str, str], name: str, tmp_path: Path) -> None:
+    done = CliRunner().invoke(cli, [command[0], str(tmp_path / "no-model"), command[1], name])
+    said = f"cannot write {name!r}: " + ("that is no name of a file" if command[1] == "--report" else "pictures end in")
+    assert (done.exit_code, said in done.stderr) == (2, True), done.stderr
+
+
+@pytest.mark.skipif(not Path("/proc/self").exists(), reason="no /proc here")
+def test_a_folder_that_takes_no_files_is_not_said_to_be_missing(tmp_path: Path) -> None:
+    done = load(tmp_path / "no-model", "--report", "/proc/x.json")
+    said = "cannot write /proc/x.json: no file can be made in the folder /proc. Give a file in a folder that is there"
+    assert (done.exit_code, said in done.stderr) == (2, True), done.stderr
+
+
+def test_a_folder_in_place_of_a_report_is_called_one(tmp_path: Path) -> None:
+    done = load(tmp_path / "no-model", "--report", tmp_path)
+    assert (done.exit_code, f"cannot write {tmp_path}: it is a folder." in done.stderr) == (2, True), done.stderr
 
 
 def test_a_load_that_fails_leaves_the_older_report(tmp_path: Path) -> None:

@@ -199,7 +199,7 @@ def test_bad_arguments_name_themselves(path: Path) -> None:
         PtReader(prefetch=65)
     with pytest.raises(MissingTensorError):
         list(PtReader().iter_weights([path], slices={"nobody": TensorSlice(dim=0)}))
-    with pytest.raises(IndexError, match=r"tensor 'whole' in .*x\.bin"):
+    with pytest.raises(IndexError, match=r"x\.bin, tensor 'whole'"):
         list(PtReader().iter_weights([path], slices={"whole": TensorSlice(dim=2)}))
     with pytest.raises(TypeError, match="not the single path"):
         PtReader().read_meta(str(path))

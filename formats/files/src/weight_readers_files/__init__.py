@@ -10,7 +10,6 @@ from weight_readers_files.natural import natural_key, natural_order
 from weight_readers_files.opening import open_regular
 from weight_readers_files.plans import (
     FilePlan,
-    bounds_in,
     check_slices,
     chosen_by_file,
     file_plan,
@@ -30,7 +29,6 @@ __all__ = [
     "Stripes",
     "Wanted",
     "WholeTensors",
-    "bounds_in",
     "by_offset",
     "bytes_of",
     "check_slices",

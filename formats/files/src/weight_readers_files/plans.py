@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from weight_readers import CheckpointMeta, FileMeta, MissingTensorError, TensorMeta, TensorPart, TensorSlice
 from weight_readers.reader import KeyFilter
-from weight_readers.slices import Bounds, part_bounds
+from weight_readers.slices import bounds_in
 from weight_readers_files.ranges import Range, Stripes, pages_of
 from weight_readers_files.state import State
 from weight_readers_files.wanted import Wanted, WholeTensors, bytes_of
@@ -84,8 +84,8 @@ def file_plans(
 def check_slices(meta: CheckpointMeta, slices: Mapping[str, TensorPart], *, several: bool = False) -> None:
     """Raise MissingTensorError for a slice of a tensor that is not there, TypeError for what is no slice.
 
-    A tuple of slices is none, unless the reader takes ``several`` (`Feature.MULTI_SLICES`). Raises what `bounds_in`
-    does.
+    A tuple of slices is none, unless the reader takes ``several`` (`Feature.MULTI_SLICES`). Raises SliceError for a
+    part of a dimension that is not there.
     """
     if not isinstance(slices, Mapping):
         raise TypeError(f"slices must be a mapping of tensor names to TensorSlice, not {type(slices).__name__}")
@@ -103,11 +103,3 @@ def _is_part(part: object, *, several: bool) -> bool:
     if isinstance(part, tuple):
         return several and all(isinstance(each, TensorSlice) for each in part)
     return isinstance(part, TensorSlice)
-
-
-def bounds_in(tensor: TensorMeta, part: TensorPart) -> Bounds:
-    """`part_bounds` of the tensor's logical shape, with errors that name it and its file."""
-    try:
-        return part_bounds(part, tensor.shape)
-    except (IndexError, ValueError) as error:
-        raise type(error)(f"{error}: tensor {tensor.name!r} in {tensor.file}") from None

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from weight_readers import SliceError, TensorMeta, TensorPart
-from weight_readers.slices import part_words, stretches
-from weight_readers_files import Range, Stripes, bounds_in
+from weight_readers.slices import Bounds, bounds_in_units, part_words, stretches
+from weight_readers_files import Range, Stripes
 from weight_readers_safetensors.dtypes import DTYPES, Dtype, dtype_of
 
 
@@ -32,7 +32,7 @@ def sliced_shape(meta: TensorMeta, part: TensorPart | None) -> tuple[int, ...]:
     """
     if part is None:
         return meta.shape
-    return tuple(stop - start for start, stop in bounds_in(meta, part))
+    return tuple(stop - start for start, stop in _bounds(meta, part))
 
 
 def wanted_ranges(meta: TensorMeta, part: TensorPart | None = None) -> Sequence[Range]:
@@ -41,12 +41,12 @@ def wanted_ranges(meta: TensorMeta, part: TensorPart | None = None) -> Sequence[
     Read one after the other into one buffer they are the contiguous bytes of the tensor, indexed so in torch.
     ``part`` counts logical elements; None is the whole tensor. An empty part has no ranges.
 
-    Raises IndexError for a dimension the tensor lacks, ValueError for two slices of one dimension, and SliceError where
-    a part of a sub-byte dtype does not begin and end at a whole byte.
+    Raises SliceError for a dimension the tensor lacks, for two slices of one, and where a part of a sub-byte dtype does
+    not begin and end at a whole byte.
     """
     if part is None:
         return [(meta.offset, meta.nbytes)] if meta.nbytes else []
-    length, begins = stretches(meta.shape, bounds_in(meta, part))
+    length, begins = stretches(meta.shape, _bounds(meta, part))
     if not begins:
         return []
     dtype = dtype_of(meta.source_dtype, path=meta.file, tensor=meta.name)
@@ -55,6 +55,11 @@ def wanted_ranges(meta: TensorMeta, part: TensorPart | None = None) -> Sequence[
         return Stripes.of(begins, length, scale=size, offset=meta.offset)
     nbytes = _bytes(length, dtype, meta, part)
     return [(meta.offset + _bytes(begin, dtype, meta, part), nbytes) for begin in begins]
+
+
+def _bounds(meta: TensorMeta, part: TensorPart) -> Bounds:
+    dtype = dtype_of(meta.source_dtype, path=meta.file, tensor=meta.name)
+    return bounds_in_units(meta, part, dtype.packing, "byte")
 
 
 def _bytes(elements: int, dtype: Dtype, meta: TensorMeta, part: TensorPart) -> int:
@@ -66,5 +71,6 @@ def _bytes(elements: int, dtype: Dtype, meta: TensorMeta, part: TensorPart) -> i
             tensor=meta.name,
             expected=f"whole bytes, which hold {dtype.unit} elements",
             found=f"{elements} elements of shape {list(meta.shape)}",
+            fix=f"Slice multiples of {dtype.unit} elements, and cut what comes",
         )
     return whole

@@ -28,7 +28,7 @@ def plan(
     """One plan for each file of which anything is wanted, in the order of ``meta.files``.
 
     Raises MissingTensorError for a slice of a tensor that is not there, UnsupportedDtypeError for what torch
-    cannot hold, and IndexError or ValueError for a slice that its tensor cannot be cut by.
+    cannot hold, and SliceError for a slice that its tensor cannot be cut by.
     """
     check_slices(meta, slices, several=True)
     chosen = (meta if key_filter is None else meta.where(key_filter)).by_file

@@ -8,10 +8,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import click
-import torch
 
 from weight_readers import Environment
 from weight_readers.environment import LOCAL_FILESYSTEMS, NETWORK_FILESYSTEMS, family
+from weight_readers_loader.arguments import real_device
 from weight_readers_loader.commands.what_if import OPTION
 from weight_readers_loader.config.model import as_bytes
 from weight_readers_loader.config.refusals import hint
@@ -109,6 +109,6 @@ FACTS = {
     "budget": Fact(fields=("host_memory_budget", "host_memory_free"), kind="a size, as 8GiB", parse=_size),
     "cpus": Fact(fields=("cpus",), kind="a whole number of at least 1", parse=_count),
     "ranks": Fact(fields=("local_ranks",), kind="a whole number of at least 1", parse=_count),
-    "device": Fact(fields=(), kind="a device that torch knows", parse=lambda value: str(torch.device(value))),
+    "device": Fact(fields=(), kind="a device that torch knows and that has memory", parse=real_device),
 }
 """What can be said of another machine. ``device`` is the request's own."""

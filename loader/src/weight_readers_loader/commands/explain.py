@@ -13,16 +13,18 @@ from weight_readers import (
     NoSuitableReaderError,
     Selection,
     WeightReadersError,
+    describe_reader,
 )
 from weight_readers.tensors import TensorTable
 from weight_readers_loader.adapters import Adapted, Adapter
+from weight_readers_loader.arguments import real_device
 from weight_readers_loader.budget import HostBudget
 from weight_readers_loader.chooser import Chooser
 from weight_readers_loader.commands.elsewhere import Elsewhere
 from weight_readers_loader.commands.output import errors
 from weight_readers_loader.config import LayeredConfig
 from weight_readers_loader.config.adapting import configured_adapters
-from weight_readers_loader.config.asked import asked
+from weight_readers_loader.config.asked import asked, without_use
 from weight_readers_loader.config.names import check_reader_name, check_reader_options
 from weight_readers_loader.preflight import preflight
 from weight_readers_loader.remote import headers_of
@@ -41,6 +43,7 @@ class Explained:
     budget: HostBudget | None = None
     elsewhere: Elsewhere | None = None
     doubt: str | None = None
+    unused: tuple[str, ...] = ()
     error: WeightReadersError | None = None
 
     def lines(self, reference: str) -> list[str]:
@@ -63,6 +66,7 @@ class Explained:
         lines += [f"  option {setting}" for setting in self.config.settings()]
         if made := self._made_with():
             lines.append(f"  made with: {', '.join(f'{name}={value!r}' for name, value in made.items())}")
+        lines += [f"  not used: {option}" for option in self.unused]
         return lines + [f"notice: {notice}" for notice in self._notices()]
 
     def _notices(self) -> list[str]:
@@ -82,6 +86,7 @@ class Explained:
             "selection": self.selection.to_json(),
             "config": self.config.to_json(),
             "made_with": self._made_with(),
+            "unused": list(self.unused),
             "notices": self._notices(),
             "errors": errors(self.error) if self.error else [],
         }
@@ -106,7 +111,8 @@ def explain(
     """
     check_reader_name(config.value("reader"))
     check_reader_options(config, config.value("reader"), scheme)
-    wishes, device = asked(config), config.value("device") or "cpu"
+    wishes, named = asked(config), config.setting("device")
+    device = "cpu" if named is None else real_device(named.value, source=named.source)
     layout = resolve(wishes["options"])
     chooser = Chooser(
         format=layout.format, scheme=layout.scheme, suppose=elsewhere.over if elsewhere else None, **wishes
@@ -136,6 +142,7 @@ def explain(
         budget=chooser.budget,
         elsewhere=elsewhere,
         doubt=doubt,
+        unused=without_use(config, describe_reader(selection.chosen)) if selection.chosen else (),
         error=error,
     )
 

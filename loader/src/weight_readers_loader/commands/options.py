@@ -156,22 +156,6 @@ def check_ranks(given: Mapping[str, Any]) -> None:
         raise click.UsageError(f"--rank must be less than --world-size {world_size}, and is {rank}")
 
 
-def check_device(device: str | None) -> None:
-    """Refuse a device that torch does not know or does not have. Raises UsageError, or ClickException."""
-    if device is None:
-        return
-    import torch
-
-    try:
-        torch.device(device)
-    except RuntimeError as error:
-        raise click.BadParameter(f"{device!r} is no device: {error}", param_hint="--device") from error
-    try:
-        torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise click.ClickException(f"device {device!r} cannot be used here: {error}") from error
-
-
 def key_filter(patterns: Sequence[str]) -> Callable[[str], bool] | None:
     return (lambda name: any(fnmatchcase(name, pattern) for pattern in patterns)) if patterns else None
 

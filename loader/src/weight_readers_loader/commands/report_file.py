@@ -13,13 +13,18 @@ from typing import Any
 
 
 class WholeFile:
-    """Raises OSError when made, where no file can be written at ``path``; what is there stays until `put`."""
+    """Raises OSError when made, where no file can be written at ``path``; what is there stays until `put`.
+
+    Raises ValueError for a name that no file has.
+    """
 
     def __init__(self, path: str) -> None:
+        if not path.strip():
+            raise ValueError("that is no name of a file")
         # A link stays a link, to the new file.
         self._path = Path(path).resolve()
         if self._path.exists() and not self._path.is_file():
-            raise FileExistsError(f"{path} is there and no file")
+            raise FileExistsError("it is a folder" if self._path.is_dir() else "it is there and is no file")
         self._write(b"").unlink()
 
     def put(self, content: bytes) -> None:
@@ -47,14 +52,19 @@ class WholeFile:
 
     def _blamed(self, error: OSError) -> OSError:
         """The same error, of the file that was asked for rather than of the one that nobody knows."""
-        lacks_folder = isinstance(error, (FileNotFoundError, NotADirectoryError))
-        return OSError(error.errno, error.strerror, str(self._path.parent if lacks_folder else self._path))
+        folder = self._path.parent
+        if not folder.is_dir():
+            return OSError(error.errno, error.strerror, str(folder))
+        if isinstance(error, FileNotFoundError):  # /proc: a folder of the kernel's, in which nobody makes files
+            return FileNotFoundError(f"no file can be made in the folder {folder}")
+        return OSError(error.errno, error.strerror, str(self._path))
 
 
 def cannot_write(path: str | None, error: Exception) -> str:
     """What to say of a file that a command was to write and cannot."""
-    advice = ". Give a file in a folder that is there and that you may write in" if isinstance(error, OSError) else ""
-    return f"cannot write {path}: {error}{advice}"
+    name = path if path and path.strip() else repr(path)
+    advice = "Give a file in a folder that is there and that you may write in"
+    return f"cannot write {name}: {error}. {advice}"
 
 
 class ReportFile(WholeFile):
@@ -63,7 +73,7 @@ class ReportFile(WholeFile):
     def __init__(self, path: str) -> None:
         super().__init__(path)
         if self._path.exists() and self._path.stat().st_size and not _is_report(self._path):
-            raise FileExistsError(f"{path} is there and is no report")
+            raise FileExistsError("it is there and is no report")
 
     def write(self, data: Mapping[str, Any]) -> None:
         """Put ``data`` there as JSON. Raises OSError."""

@@ -17,6 +17,7 @@ from weight_readers_loader.wording import counted, size, visible
 
 if TYPE_CHECKING:
     from weight_readers_loader.commands.explain import Explained
+    from weight_readers_loader.commands.inspect import Inspected
 
 
 def console() -> Console:
@@ -137,8 +138,16 @@ def _style(candidate: Candidate, chosen: str | None) -> str:
     return "green" if candidate.name == chosen else "" if candidate.accepted else "dim"
 
 
-def tensors(metas: Sequence[TensorMeta]) -> None:
-    """The result of ``inspect``: one line per tensor."""
+def inspected(seen: Inspected) -> None:
+    """The result of ``inspect``. Of a file of which nothing could be listed, its error alone says what is in it."""
+    if seen.tensors or seen.error is None:
+        _tensors(seen.tensors)
+        text(totals(seen.tensors, len(seen.layout.files)))
+    for line in seen.remarks():
+        text(line)
+
+
+def _tensors(metas: Sequence[TensorMeta]) -> None:
     rows = [(m.name, _dtype(m), str(list(m.shape)), size(m.nbytes), m.file) for m in metas]
     table(("tensor", "dtype", "shape", "size", "file"), rows)
 

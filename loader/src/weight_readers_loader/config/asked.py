@@ -29,6 +29,9 @@ _NAMES = {
 }
 """Our name for an option -> what readers call it in their constructors."""
 
+_ALONE = {"num_weight_load_threads": 1, "prefetch": 0}
+"""The values that are nothing to have: a reader that lacks the option reads so anyway."""
+
 
 def asked(config: LayeredConfig) -> dict[str, Any]:
     """The arguments of a `Chooser` that follow from ``config``. Raises ConfigError for what excludes itself."""
@@ -78,13 +81,23 @@ def _check_threads(config: LayeredConfig) -> None:
     single = config.setting("enable_multithread_weight_load")
     if single is None or single.value:
         return
-    for name, harmless in (("num_weight_load_threads", 1), ("prefetch", 0)):
+    for name, harmless in _ALONE.items():
         setting = config.setting(name)
         # A lower layer's number is for whoever may have threads: the higher one takes that away.
         if setting is not None and setting.value != harmless and setting.height >= single.height:
             what = f"{name}={setting.value} needs enable_multithread_weight_load=True"
             said = f"{what} ({setting.source}), and that is False ({single.source})"
             raise ConfigError(said, option=name, source=setting.source)
+
+
+def without_use(config: LayeredConfig, info: ReaderInfo) -> tuple[str, ...]:
+    """Sentences about what is given for readers that have it, and the picked one does without."""
+    lacking = [
+        setting
+        for setting in _of_readers(config)
+        if setting.value != _ALONE.get(setting.name, setting.value) and not set(_NAMES[setting.name]) & info.options
+    ]
+    return tuple(f"{setting}: reader {info.name!r} has no option for it" for setting in lacking)
 
 
 def check_alone(config: LayeredConfig) -> None:

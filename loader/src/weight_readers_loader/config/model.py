@@ -79,7 +79,7 @@ class LoadConfig(BaseModel):
         None, description="Several threads may read; false reaches a sequential reader."
     )
     num_weight_load_threads: Annotated[int, Field(ge=1, le=MOST_THREADS)] | None = Field(
-        None, description="Threads of a reader that has any; others run without."
+        None, description="Threads of a reader that has any; others run without, and the report says so."
     )
     enable_broadcast_weight_load: bool | None = Field(
         None, description="One of several ranks reads for all, where `open_distributed` is not told how."
@@ -95,7 +95,7 @@ class LoadConfig(BaseModel):
         None, description="Past the page cache; on takes only readers that can."
     )
     prefetch: Annotated[int, Field(ge=0, le=MOST_PREFETCH_THREADS)] | None = Field(
-        None, description="Threads that read ahead of the consumer of a mapped file."
+        None, description="Threads that read ahead in mapped files; others are read without, and the report says so."
     )
     verify: Verify = Field(
         None, description="Loads compare what they read with the files' digests: those that are known, or a manifest's."

@@ -8,9 +8,10 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from weight_readers import ConfigError, Feature, ReaderInfo, explain_selection
+from weight_readers.spelling import closest
 from weight_readers_loader.config.asked import installed
 from weight_readers_loader.config.layers import LayeredConfig
-from weight_readers_loader.config.refusals import closest, hint
+from weight_readers_loader.config.refusals import hint
 
 _CLOSE = 0.7
 """How alike a key of the engine must be to one that is known. Engines have many more; ``lora_path`` is not ``lora``."""

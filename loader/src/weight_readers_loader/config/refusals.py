@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
-from difflib import get_close_matches
 from typing import Any
 
 from pydantic import ValidationError
 
 from weight_readers import ConfigError, WeightReadersError
+from weight_readers.spelling import closest
 from weight_readers_loader.arguments import shown
 from weight_readers_loader.wording import some
 
@@ -29,12 +29,6 @@ def hint(name: str, known: Collection[str]) -> str:
     """``Did you mean 'x'?``, or else all that there is."""
     close = closest(name, known)
     return f"Did you mean {close!r}?" if close else f"There is {some(sorted(known), 40)}"
-
-
-def closest(name: str, known: Collection[str], cutoff: float = 0.6) -> str | None:
-    folded = {each.lower().replace("-", "_"): each for each in sorted(known)}
-    matches = get_close_matches(name.lower().replace("-", "_"), folded, n=1, cutoff=cutoff)
-    return folded[matches[0]] if matches else None
 
 
 def _said(each: Any, known: Collection[str]) -> str:

@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from weight_readers import ConfigError
+from weight_readers.spelling import closest
 from weight_readers_loader.config.files import ConfigFile, read_config_file
 from weight_readers_loader.config.layers import Layer, LayeredConfig
 from weight_readers_loader.config.model import LoadConfig
-from weight_readers_loader.config.refusals import closest
 from weight_readers_loader.config.variables import FILE, PREFIX, known_variables, of_environment
 
 Given = LoadConfig | Mapping[str, Any] | None

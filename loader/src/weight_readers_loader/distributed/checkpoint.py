@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from weight_readers import TensorMeta, TensorPart
-from weight_readers_loader.arguments import device_of, flags, function, named_device
+from weight_readers_loader.arguments import device_of, flags, function, real_device
 from weight_readers_loader.checkpoint import Checkpoint
 from weight_readers_loader.config.arguments import configured
 from weight_readers_loader.contents import Contents
@@ -144,7 +144,7 @@ class DistributedCheckpoint:
                 target, resolve_aliases=resolve_aliases, strict=strict, cast=cast, agreed=operation.meet
             )
             named = self._device if device is None else device
-            load.fill(placement, None if named is None else named_device(named), owned=owned)
+            load.fill(placement, None if named is None else real_device(named), owned=owned)
             self.report = load.report(self.reference, **placement.remarks())
         return self.report
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from weight_readers import ReadStats, TensorMeta, TensorPart, UnsupportedDtypeError
+from weight_readers import ReadStats, TensorMeta, TensorPart, UnsupportedDtypeError, describe_reader
 from weight_readers.tensors import UNKNOWN
 from weight_readers_loader.adapters import Adapted
 from weight_readers_loader.arguments import device_of
@@ -47,6 +47,7 @@ class Load:
     converted: dict[str, int] = field(default_factory=dict)
     stats: ReadStats = field(default_factory=ReadStats)
     reader: str | None = None
+    unused: tuple[str, ...] = ()
     begun: float = field(default_factory=time.perf_counter)
     stored: int | None = field(default_factory=storage_bytes_read)
 
@@ -81,7 +82,7 @@ class Load:
             show_progress=self.show_progress,
             tell=self.operation.progress,
         )
-        self.reader = report.reader
+        self.reader, self.unused = report.reader, report.unused
         self.stats = ReadStats(bytes_read=report.bytes_read, decisions=report.decisions)
         self.converted = self.contents.adapted.only(placement.wanted).converted()
         self._count(report.tensors, report.bytes_wanted)
@@ -148,6 +149,7 @@ class Load:
         """Read into memory of its own: a page fault in the middle of a collective would hold up every rank."""
         stream, selection = self._own.stream(wanted, device, owned=True, tell=tell)
         self.reader = selection.chosen
+        self.unused = self._own.without_use(describe_reader(selection.chosen)) if selection.chosen else ()
         return stream
 
     def _has_read(self, nbytes: int) -> None:
@@ -173,6 +175,7 @@ class Load:
             storage_bytes=None if now is None or self.stored is None else now - self.stored,
             seconds=time.perf_counter() - self.begun,
             decisions=self.stats.decisions,
+            unused=self.unused,
             notices=self.checkpoint.notices if self.checkpoint is not None else (),
             **remarks,
         )

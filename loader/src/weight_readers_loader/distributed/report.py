@@ -37,6 +37,7 @@ class DistributedReport:
     aliases: Mapping[str, str] = field(default_factory=dict)
     left_on_meta: tuple[str, ...] = ()
     decisions: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
     notices: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
@@ -54,6 +55,7 @@ class DistributedReport:
         return [
             ("how", f"{self.how} over {counted(len(self.read_by_rank), 'rank')}"),
             ("reader", self.reader or "none: this rank was sent everything"),
+            *(("not used", option) for option in self.unused),
             ("rank", f"{self.rank}: {counted(self.tensors, 'tensor')}, {size(self.bytes_wanted)}"),
             ("read", f"{ranks}{stored}"),
             ("time", f"{self.seconds:.3f} s"),

@@ -15,12 +15,12 @@ from weight_readers.errors import (
     MissingShardError,
 )
 from weight_readers_loader.arguments import instance, whole
-from weight_readers_loader.resolve.components import components, main_one
 from weight_readers_loader.resolve.families import Family, Series, Survey
 from weight_readers_loader.resolve.file_names import ADAPTER_TIER, IndexName
 from weight_readers_loader.resolve.formats import file_format
-from weight_readers_loader.resolve.hub.cache import cached_repository
+from weight_readers_loader.resolve.hub.cache import fetched_again
 from weight_readers_loader.resolve.listing import Listing
+from weight_readers_loader.resolve.no_weights import no_weights, suffixes
 from weight_readers_loader.wording import passing, some
 
 __all__ = [
@@ -105,10 +105,8 @@ def of_format(listing: Listing, seen: Survey, asked: str | None) -> list[Item]:
     form = asked or _best_format(listing, items)
     if chosen := [item for item in items if item.format == form]:
         return chosen
-    if not items and (cached := cached_repository(listing)):
-        raise _of_cache(listing, *cached)
-    if not items and (parts := components(listing)):
-        raise _of_components(listing, parts)
+    if not items and (known := no_weights(listing)):
+        raise known
     others = [f"{item.title} (format {item.format})" for item in items]
     fix = (
         f"{passing('use_format', items[0].format)}, or convert the files."
@@ -118,7 +116,7 @@ def of_format(listing: Listing, seen: Survey, asked: str | None) -> list[Item]:
     raise CheckpointNotFoundError(
         f"no {asked or 'weight'} files here",
         path=listing.root,
-        expected=" or ".join(f"*{suffix}" for suffix, of in file_formats().suffixes.items() if asked in (None, *of)),
+        expected=suffixes(asked),
         found=some(others or [*listing.names(), *(f"{folder}/" for folder in listing.folders())]),
         fix=fix,
     )
@@ -141,26 +139,6 @@ def _best_format(listing: Listing, items: Sequence[Item]) -> str | None:
             fix=f"{passing('use_format', rivals[0])}, or another of them.",
         )
     return rivals[0] if rivals else None
-
-
-def _of_components(listing: Listing, parts: Sequence[str]) -> CheckpointNotFoundError:
-    return CheckpointNotFoundError(
-        "no weight files here; this is a model of several components, and each is loaded by itself",
-        path=listing.root,
-        expected=f"subfolder= one of {some(parts)}",
-        found="no subfolder=",
-        fix=f"{passing('subfolder', main_one(parts))}, or give the folder of the component.",
-    )
-
-
-def _of_cache(listing: Listing, repo: str, commits: Sequence[str]) -> CheckpointNotFoundError:
-    return CheckpointNotFoundError(
-        "no weight files here; the Hub's cache keeps a repository so, with each commit in a folder of its own",
-        path=listing.root,
-        expected="the folder of one commit",
-        found=some(commits),
-        fix=f"Give {repo}, or the folder of a commit.",
-    )
 
 
 def of_variant(listing: Listing, items: Sequence[Item], asked: str | None) -> list[Item]:
@@ -246,7 +224,7 @@ def _flood(listing: Listing, series: Series) -> MissingShardError:
         path=listing.root,
         expected=f"{len(series.numbers)} files, by the name of {series.members[0].name}",
         found="no " + some_of(series),
-        fix="Download the whole checkpoint again.",
+        fix=fetched_again(listing.root),
     )
 
 
@@ -275,7 +253,7 @@ def _of_rank(listing: Listing, family: Family, asked: Asked) -> Series:
             path=listing.root,
             expected=f"ranks 0 to {count - 1}",
             found=f"no files of rank {some(absent)}",
-            fix="Download the whole checkpoint again.",
+            fix=fetched_again(listing.root),
         )
     return family.parts_of(asked.rank or 0)
 

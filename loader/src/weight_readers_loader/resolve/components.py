@@ -5,10 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from itertools import islice
 
 from weight_readers.errors import CheckpointError, CheckpointNotFoundError, UnsafePathError
+from weight_readers.spelling import closest
 from weight_readers_loader.arguments import instance, short
 from weight_readers_loader.resolve.families import survey
 from weight_readers_loader.resolve.file_names import parse_index_name
@@ -72,8 +72,7 @@ def _no_such(located: Located, subfolder: str) -> CheckpointNotFoundError:
             fix="Leave it out, or give the folder.",
         )
     here = components(located.listing)
-    close = get_close_matches(subfolder, here, n=1)
-    meant = close[0] if close else main_one(here) if here else None
+    meant = closest(subfolder, here) or (main_one(here) if here else None)
     return CheckpointNotFoundError(
         "no such folder in the checkpoint",
         path=located.listing.path_of(subfolder),

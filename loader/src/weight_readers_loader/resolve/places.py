@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 import stat
 from dataclasses import dataclass
 
 from weight_readers.errors import CheckpointNotFoundError, UnreadableFileError
+from weight_readers.spelling import closest
 from weight_readers_loader.resolve.listing import FolderListing, Listing, kind_of, natural_key
 from weight_readers_loader.resolve.references import GIVE, Reference
 
@@ -122,8 +122,8 @@ def _meant(path: str) -> str | None:
         if spelling != path and os.path.exists(spelling):
             return spelling
     folder, name = _deepest_folder(path.strip())
-    matches = difflib.get_close_matches(name, _names(folder), n=1)
-    return os.path.join(folder, matches[0]) if matches else None
+    close = closest(name, _names(folder))
+    return os.path.join(folder, close) if close else None
 
 
 def _deepest_folder(path: str) -> tuple[str, str]:

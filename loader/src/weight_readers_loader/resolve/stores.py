@@ -6,7 +6,6 @@ A prefix of keys is a folder here only up to a ``/``: ``models/llama`` never tak
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,6 +21,7 @@ from weight_readers import (
     select_weight_reader,
 )
 from weight_readers.errors import CheckpointNotFoundError, UnreadableFileError
+from weight_readers.spelling import did_you_mean
 from weight_readers_loader.config.refusals import of_options
 from weight_readers_loader.resolve.formats import format_by_name
 from weight_readers_loader.resolve.index import why_unsafe
@@ -94,13 +94,12 @@ def _lister(scheme: str, options: Mapping[str, Any]) -> ListsFiles:
 
 def _nothing_there(text: str, beside: StoreListing | None, name: str) -> CheckpointNotFoundError:
     names = [*beside.folders(), *beside.names()] if beside is not None else []
-    close = difflib.get_close_matches(name, names, n=1)
     return CheckpointNotFoundError(
         "no object lies there",
         path=text,
         expected="a folder with objects, or an object",
         found="0 objects",
-        fix=f"Did you mean {close[0]!r}?" if close else "Check bucket and prefix.",
+        fix=did_you_mean(name, names) or "Check bucket and prefix.",
     )
 
 

@@ -12,6 +12,7 @@ from weight_readers.errors import (
     MissingShardError,
     UnreadableFileError,
 )
+from weight_readers_loader.resolve.hub.cache import fetched_again
 from weight_readers_loader.resolve.listing import READABLE, Entry, LayoutFile, Listing, natural_key
 
 __all__ = ["readable_files", "sorted_out", "usable_files"]
@@ -83,5 +84,5 @@ def _missing(listing: Listing, name: str, entry: Entry | None, expected: str, in
         path=listing.path_of(name),
         expected=expected,
         found=next((text for text in found if text), "nothing"),
-        fix="Download the whole checkpoint again." if instead else "Download it again.",
+        fix=fetched_again(listing.root, None if instead else name),
     )

@@ -15,13 +15,13 @@ from weight_readers import (
     Feature,
     ReaderInfo,
     Selection,
-    SliceError,
     TensorMeta,
     TensorPart,
 )
 from weight_readers.reader import Files, KeyFilter, Progress
-from weight_readers.slices import c_strides, part_words
-from weight_readers_files import HeaderCache, Wanted, bounds_in, check_slices, chosen_by_file, file_plans, nbytes_of
+from weight_readers.slices import bounds_in_units, c_strides
+from weight_readers_files import HeaderCache, Wanted, check_slices, chosen_by_file, file_plans, nbytes_of
+from weight_readers_files.devices import placement
 from weight_readers_files.options import MappingOptions
 from weight_readers_files.passes import Pass
 from weight_readers_gguf.cuts import Cut, cut
@@ -37,6 +37,8 @@ DTYPES = {name: name for name in ("float32", "bfloat16", "float16")} | {
     "fp16": "float16",
 }
 """What ``dequantize`` may be, and the torch dtype that it means."""
+
+_WHOLE_BLOCKS = "Slice so, or read numbers: dequantize='bfloat16'"
 
 
 class GGUFReader:
@@ -91,6 +93,7 @@ class GGUFReader:
         other parts are a SliceError. Raises CheckpointError before the first tensor for whatever the headers show,
         and for wanted tensors of a type that cannot be read; FileChangedError when a file changes meanwhile.
         """
+        where = placement(device)
         known = self._headers.read(files)
         meta, slices = known.meta, slices or {}
         check_slices(meta, slices, several=True)
@@ -103,7 +106,7 @@ class GGUFReader:
             for name, found in cuts.items()
             if meta[name].converted is not None
         }
-        return Pass(plans, self._options, device=device, on_progress=on_progress, finish=finish, read=finish).tensors()
+        return Pass(plans, self._options, device=where, on_progress=on_progress, finish=finish, read=finish).tensors()
 
 
 def _readable(tensors: Iterable[TensorMeta], meta: GGUFMeta) -> None:
@@ -114,20 +117,8 @@ def _readable(tensors: Iterable[TensorMeta], meta: GGUFMeta) -> None:
 
 
 def _cut(tensor: TensorMeta, meta: GGUFMeta, part: TensorPart | None) -> Cut:
-    bounds = bounds_in(tensor, part or ())
     block = 1 if tensor.ggml_type is None else TYPES[tensor.ggml_type].block
-    if block > 1 and any(end % block for end in bounds[-1]):
-        start, stop = bounds[-1]
-        raise SliceError(
-            f"slice {part_words(part or ())} cuts {tensor.source_dtype} inside a block (whole blocks hold {block} "
-            "elements)",
-            path=tensor.file,
-            tensor=tensor.name,
-            expected=f"multiples of {block}: {start // block * block}:{-(-stop // block) * block} holds it",
-            found=f"{start}:{stop} of {tensor.shape[-1]}",
-            fix="Slice so, or read numbers: dequantize='bfloat16'",
-        )
-    return cut(meta.gguf[tensor.name], bounds)
+    return cut(meta.gguf[tensor.name], bounds_in_units(tensor, part or (), block, "block", fix=_WHOLE_BLOCKS))
 
 
 def _wanted(meta: TensorMeta, found: Cut) -> Wanted:

@@ -9,6 +9,7 @@ import torch
 
 from weight_readers import CheckpointMeta, ReaderInfo, Selection, TensorPart
 from weight_readers.reader import Files, KeyFilter, Progress
+from weight_readers_files.devices import placement
 from weight_readers_files.options import MappingOptions
 from weight_readers_files.passes import Pass
 from weight_readers_mmap.plugin import INFO
@@ -57,6 +58,7 @@ class MappedReader:
         is a strided view. Another ``device`` is reached by a copy of each view. Raises CheckpointError before
         the first tensor for whatever the headers show, FileChangedError when a file changes meanwhile.
         """
+        where = placement(device)
         known = self._headers.read(files)
         plans = plan(known.meta, known.states, key_filter, slices or {})
-        return Pass(plans, self._options, device=device, on_progress=on_progress).tensors()
+        return Pass(plans, self._options, device=where, on_progress=on_progress).tensors()

@@ -11,14 +11,13 @@ import torch
 
 from weight_readers import CheckpointError, CheckpointProblems, TensorMeta, TensorPart, UnsupportedDtypeError
 from weight_readers.reader import KeyFilter
-from weight_readers.slices import Bounds, stretches
+from weight_readers.slices import Bounds, bounds_in, stretches
 from weight_readers_files import (
     FilePlan,
     Range,
     State,
     Stripes,
     Wanted,
-    bounds_in,
     check_slices,
     chosen_by_file,
     coalesce,
@@ -47,7 +46,7 @@ def plan(
 ) -> Plan:
     """One plan for each file of which anything is wanted.
 
-    Raises MissingTensorError for a slice of a tensor that is not there, IndexError for a dimension it lacks, and
+    Raises MissingTensorError for a slice of a tensor that is not there, SliceError for a dimension it lacks, and
     UnsupportedDtypeError for what the installed torch cannot hold.
     """
     check_slices(meta, slices, several=True)

@@ -10,6 +10,7 @@ import torch
 from weight_readers import CheckpointMeta, ReaderInfo, Selection, TensorPart
 from weight_readers.reader import Files, KeyFilter, Progress
 from weight_readers_files import HeaderCache
+from weight_readers_files.devices import placement
 from weight_readers_files.options import MappingOptions
 from weight_readers_files.passes import Pass
 from weight_readers_pt.meta import PtMeta, read_meta
@@ -62,6 +63,7 @@ class PtReader:
         A tensor has the strides with which it was saved. Raises CheckpointError before the first tensor for whatever
         is wrong with the files, FileChangedError when a file changes meanwhile.
         """
+        where = placement(device)
         known = self._headers.read(files)
         found = plan(known.meta, known.states, key_filter, slices or {})
-        return Pass(found.files, self._options, device=device, on_progress=on_progress, finish=found.strided).tensors()
+        return Pass(found.files, self._options, device=where, on_progress=on_progress, finish=found.strided).tensors()

@@ -112,11 +112,12 @@ class StreamerReader:
         before the first tensor for whatever the headers show, ValueError for a ``memory_limit`` below the largest
         tensor, and FileChangedError for a file that is another by the time its tensors are handed out.
         """
+        where = placement(device)
         known = self._known(files)
         states = {} if isinstance(known, KnownObjects) else known.states
         plans = plan(known.meta, states, key_filter, slices or {})
         self._options.limit(plans)
-        return self._iterate(self._source(known, plans), plans, placement(device), on_progress)
+        return self._iterate(self._source(known, plans), plans, where, on_progress)
 
     def read_into(
         self,

@@ -87,9 +87,10 @@ class ThreadedReader:
         first tensor for whatever the headers show; a read that fails is raised at the first tensor it leaves
         unread, after all those before it.
         """
+        where = placement(device)
         known = self._headers.read(files)
         plans = plan(known.meta, known.states, key_filter, slices or {})
-        return self._iterate(plans, placement(device), on_progress)
+        return self._iterate(plans, where, on_progress)
 
     def _iterate(
         self, plans: Sequence[FilePlan], device: torch.device, on_progress: Progress | None

@@ -18,7 +18,7 @@ from torch import nn
 
 import weight_readers
 from weight_readers import ConfigError, NoSuitableReaderError
-from weight_readers_loader import LoadConfig, layered, open_checkpoint
+from weight_readers_loader import LoadConfig, LoadReport, layered, open_checkpoint
 from weight_readers_loader.commands.explain import explain
 from weight_readers_loader.resolve import resolve
 
@@ -122,6 +122,61 @@ def test_a_variable_reaches_the_reader(heard: Callable[[], dict[str, Any]], monk
     assert heard()["num_threads"] == 6
     open_checkpoint("m", num_weight_load_threads=2).state_dict()
     assert heard()["num_threads"] == 2
+
+
+def test_blanks_around_the_value_of_a_variable_are_no_part_of_it(
+    heard: Callable[[], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("WEIGHT_READERS_READER", " telling ")
+    monkeypatch.setenv("WEIGHT_READERS_NUM_WEIGHT_LOAD_THREADS", "\t6 ")
+    open_checkpoint("m").state_dict()
+    assert heard()["num_threads"] == 6
+
+
+@pytest.mark.parametrize("command", ["load", "explain"])
+@pytest.mark.parametrize("name", ["TELLING", "Telling", "teling", "telling "])
+def test_a_reader_by_another_spelling_is_refused_with_the_right_one(
+    heard: Callable[[], dict[str, Any]], command: str, name: str
+) -> None:
+    done = invoke(command, "m", "--reader", name)
+    assert (done.exit_code, "Did you mean 'telling'?" in done.stderr) == (2, True), done.stderr
+
+
+# --- what the picked reader does without ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("reader", "flags", "told"),
+    [
+        ("threaded", ["--prefetch", "3"], ["prefetch=3 (--prefetch): reader 'threaded' has no option for it"]),
+        (
+            "safetensors",
+            ["--num-weight-load-threads", "3"],
+            ["num_weight_load_threads=3 (--num-weight-load-threads): reader 'safetensors' has no option for it"],
+        ),
+        ("safetensors", ["--prefetch", "3", "--num-weight-load-threads", "1"], []),
+        ("threaded", ["--prefetch", "0", "--num-weight-load-threads", "3"], []),
+    ],
+)
+def test_what_the_picked_reader_does_without_is_told_by_load_and_explain(
+    heard: Callable[[], dict[str, Any]], reader: str, flags: list[str], told: list[str]
+) -> None:
+    given = ("m", "--reader", reader, *flags)
+    assert document(invoke("load", *given, "--json"))["report"]["unused"] == told
+    assert document(invoke("explain", *given, "--json"))["unused"] == told
+    for command, line in (("load", "not used:   "), ("explain", "  not used: ")):
+        lines = invoke(command, *given).stdout.splitlines()
+        assert [each for each in lines if "not used" in each] == [line + sentence for sentence in told]
+
+
+def test_the_report_of_a_load_in_python_says_what_the_reader_does_without(heard: Callable[[], dict[str, Any]]) -> None:
+    checkpoint = open_checkpoint("m", reader="safetensors", num_weight_load_threads=3)
+    checkpoint.state_dict()
+    assert checkpoint.report is not None
+    assert checkpoint.report.unused == (
+        "num_weight_load_threads=3 (argument): reader 'safetensors' has no option for it",
+    )
+    assert LoadReport.from_json(json.loads(json.dumps(checkpoint.report.to_json()))) == checkpoint.report
 
 
 def test_explain_names_where_each_value_comes_from(heard: Callable[[], dict[str, Any]]) -> None:

@@ -16,9 +16,20 @@ from weight_readers.errors import CheckpointError, MissingShardError, MissingTen
 from weight_readers_loader.resolve.index import why_unsafe
 from weight_readers_loader.resolve.listing import Listing, natural_key
 
-__all__ = ["HubCache", "Snapshot", "blob_of", "cached_repository", "delete_both", "mended_in_cache"]
+__all__ = [
+    "HubCache",
+    "Snapshot",
+    "blob_of",
+    "cached_repository",
+    "delete_both",
+    "fetched_again",
+    "fetching",
+    "mended_in_cache",
+]
 
-_FOLDER = re.compile(r"(?:.*/)?models--(?P<owner>(?:(?!--)[^/])+)--(?P<name>(?:(?!--)[^/])+)(?P<inside>/+snapshots)?/*")
+_REPOSITORY = r"(?:.*/)?models--(?P<owner>(?:(?!--)[^/])+)--(?P<name>(?:(?!--)[^/])+)"
+_FOLDER = re.compile(_REPOSITORY + r"(?P<inside>/+snapshots)?/*")
+_SNAPSHOT = re.compile(_REPOSITORY + r"/+snapshots/+(?P<commit>[^/]+)(?:/+(?P<inside>.*?))?/*")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +86,24 @@ def cached_repository(listing: Listing) -> tuple[str, list[str]] | None:
     if snapshots is None:
         return None
     return f"{match['owner']}/{match['name']}", [snapshots.path_of(commit) for commit in snapshots.folders()]
+
+
+def fetching(folder: str, name: str | None = None) -> str | None:
+    """The command that downloads ``name``, or everything, to ``folder`` of a cached commit; None for other folders."""
+    match = _SNAPSHOT.fullmatch(folder)
+    if match is None:
+        return None
+    cache, inside = os.path.normpath(folder[: match.start("owner")] + "/.."), match["inside"] or ""
+    files = [os.path.join(inside, name)] if name else ["--include", f"{inside}/*"] if inside else []
+    where = ["--revision", match["commit"], "--cache-dir", cache]
+    return shlex.join(["hf", "download", f"{match['owner']}/{match['name']}", *files, *where])
+
+
+def fetched_again(folder: str, name: str | None = None) -> str:
+    """What mends a file that is missing in ``folder``, or more than one."""
+    command = fetching(folder, name)
+    what = "Download it again" if name else "Download the whole checkpoint again"
+    return f"{what}: {command}" if command else f"{what}."
 
 
 def blob_of(path: str) -> str | None:

@@ -3,12 +3,12 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable
 
 import importlib_metadata
 
 from weight_readers.errors import CheckpointNotFoundError
+from weight_readers.spelling import closest
 from weight_readers_loader.resolve.hub.names import HubName
 from weight_readers_loader.resolve.layouts import Layout, LayoutOf
 from weight_readers_loader.resolve.listing import Listing
@@ -68,9 +68,9 @@ def locate_listed(reference: Reference, name: HubName, root: str, listing: Listi
 def _no_such(listing: Listing, beside: Listing | None, inner: str, last: str) -> CheckpointNotFoundError:
     here = beside or listing
     names = [*here.names(), *here.folders()]
-    close = difflib.get_close_matches(last, names, n=1)
+    close = closest(last, names)
     return CheckpointNotFoundError(
         "no such file or folder in the repository",
         path=listing.path_of(inner),
-        fix=f"Did you mean {here.path_of(close[0])!r}?" if close else "See what it holds, and give one of that.",
+        fix=f"Did you mean {here.path_of(close)!r}?" if close else "See what it holds, and give one of that.",
     )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -155,12 +156,13 @@ def _attempt(snapshot: Snapshot, layout_of: LayoutOf) -> Layout | CheckpointErro
 
 def _not_cached(name: HubName, cache: HubCache, why: str) -> CheckpointError:
     here = [*cache.refs(), *(snapshot.commit for snapshot in cache.snapshots())]
+    command = ["hf", "download", name.repo, *(["--revision", name.revision] if name.revision else [])]
     return CheckpointNotFoundError(
         f"the cache holds no revision {name.revision or 'main'} of the repository",
         path=f"hf://{name.repo}",
         expected=str(cache.folder),
         found=some(here),
-        fix="Download it where the Hub can be reached.",
+        fix=f"Download it where the Hub can be reached: {shlex.join(command)}",
     )
 
 
@@ -178,7 +180,7 @@ def _with_reason(error: CheckpointError, cache: HubCache, why: str) -> Checkpoin
     begun = cache.unfinished()
     unfinished = f"; in {cache.folder / 'blobs'} is {counted(begun, 'unfinished download')}" if begun else ""
     for problem in {id(each): each for each in (error, *error.problems)}.values():
-        problem.fix = " ".join(part for part in (problem.fix, f"{why}{unfinished}.") if part)
+        problem.fix = " ".join(part for part in (f"{why}{unfinished}.", problem.fix) if part)
     return error
 
 

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import difflib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,6 +11,7 @@ import torch
 from torch import nn
 
 from weight_readers.errors import MissingTensorError, TargetMismatchError, UnsupportedDtypeError
+from weight_readers.spelling import did_you_mean
 from weight_readers_gguf.checkpoint import read_checkpoint
 from weight_readers_gguf.methods.compute import ACTIVATIONS
 from weight_readers_gguf.methods.embedding import GGUFEmbeddingMethod
@@ -175,12 +175,11 @@ class GGUFConfig:
             )
 
     def _missing(self, prefix: str, name: str) -> MissingTensorError:
-        close = difflib.get_close_matches(name, list(self.tensors), n=1)
         return MissingTensorError(
             f"the file has no tensor for layer {prefix!r}",
             path=", ".join(self.files),
             tensor=name,
-            fix=f"Did you mean {close[0]!r}?" if close else "Check the rename from names in the file to the model's",
+            fix=did_you_mean(name, self.tensors) or "Check the rename from names in the file to the model's",
         )
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from difflib import get_close_matches
 
 import torch
 
 from weight_readers.errors import CheckpointError, CheckpointProblems, TargetMismatchError
+from weight_readers.spelling import closest
 from weight_readers_gguf.model.plan import Entry
 from weight_readers_gguf.model.report import How
 from weight_readers_gguf.model.rules import Rules, matches
@@ -87,8 +87,8 @@ def _names(found: _Findings, entries: Sequence[Entry], slots: Mapping[str, Slot]
 
 def _stray(entry: Entry, missing: Sequence[str]) -> str:
     name, target = entry.tensor.name, entry.target or ""
-    if close := get_close_matches(target, missing, n=1):
-        return f"{name} (as {target}; is {close[0]} meant?)"
+    if close := closest(target, missing):
+        return f"{name} (as {target}; is {close} meant?)"
     return name if name == target else f"{name} (as {target})"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import torch
 
+from weight_readers.devices import known_device, usable_device
 from weight_readers.errors import TargetMismatchError
 from weight_readers_gguf.dequant import dequantize
 from weight_readers_gguf.model.plan import Entry
@@ -67,21 +68,11 @@ def check_target(device: object, copy: object) -> None:
         raise TypeError(f"copy must be True or False, not {copy!r}")
     if device is not None and not isinstance(device, str | torch.device):
         raise TypeError(f"device must be a torch device or its name, or None, not {device!r}")
-    if device is not None:
-        _check_device(device)
-
-
-def _check_device(device: str | torch.device) -> None:
-    try:
-        known = torch.device(device)
-    except RuntimeError as error:
-        raise ValueError(f"device {device!r} is none that torch knows: {error}") from error
-    if known.type == "meta":
+    if device is None:
+        return
+    if known_device(device, torch).type == "meta":
         raise ValueError("device 'meta' has no memory for weights; prepare_module plans a model without reading any")
-    try:
-        torch.empty(0, device=known)
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise ValueError(f"device {str(known)!r} cannot be used here: {str(error).splitlines()[0]}") from error
+    usable_device(device, torch)
 
 
 def _pairs(weights: object) -> Iterator[tuple[str, torch.Tensor]]:
