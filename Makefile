@@ -65,12 +65,16 @@ bench-policy: $(READY)
 	@$(BIN)/python -m benchmarks.policy $(ARGS)
 
 # Every wheel that an offline install needs: our distributions and their extras, what they depend on, what the examples
-# write files with and what builds a plugin. The extras are asked for by name, of the wheels that the first command made.
-wheels: GATHER = $(BIN)/python -m pip wheel --quiet --disable-pip-version-check --constraint constraints.txt --wheel-dir $(WHEELHOUSE)
+# write files with and what builds a plugin. The extras are asked for by name, of the wheels that the first command made;
+# so is everything for the Pythons in ALSO, such as ALSO="python3.10 python3.13", whose torch may be a CUDA one of 3 GB.
+ALSO ?=
+wheels: PIP = $(BIN)/python -m pip --disable-pip-version-check
+wheels: GATHER = wheel --quiet --constraint constraints.txt --wheel-dir $(WHEELHOUSE)
+wheels: NAMED = --find-links $(WHEELHOUSE) "weight-readers[all]" weight-readers-testkit $(foreach e,$(EXTRAS),"$(e)") safetensors hatchling
 wheels: $(READY)
 	@rm -rf $(WHEELHOUSE)
-	@$(GATHER) "./core[all]" $(foreach d,$(filter-out core,$(DISTRIBUTIONS)),./$(d)) safetensors hatchling
-	@$(GATHER) --find-links $(WHEELHOUSE) $(foreach e,$(EXTRAS),"$(e)")
+	@$(PIP) $(GATHER) "./core[all]" $(foreach d,$(filter-out core,$(DISTRIBUTIONS)),./$(d))
+	@for pip in "$(PIP)" $(foreach p,$(ALSO),"$(PIP) --python $(p)"); do $$pip $(GATHER) $(NAMED) || exit 1; done
 	@ls $(WHEELHOUSE)
 
 clean:
