@@ -11,7 +11,7 @@ EDITABLE := -e "./core[all]" $(foreach d,$(filter-out core,$(DISTRIBUTIONS)),-e 
 EXTRAS := weight-readers-runai[s3,gcs] weight-readers-loader[hub,plot]
 SOURCES := $(foreach d,$(DISTRIBUTIONS),$(d)/src)
 
-.PHONY: setup demo demo-s3 engines test lint docs pictures bench bench-gguf bench-policy wheels clean
+.PHONY: setup demo demo-s3 engines test lint docs pictures bench bench-gguf bench-policy wheels pythons clean
 
 setup: $(READY)
 
@@ -73,9 +73,15 @@ wheels: GATHER = wheel --quiet --constraint constraints.txt --wheel-dir $(WHEELH
 wheels: NAMED = --find-links $(WHEELHOUSE) "weight-readers[all]" weight-readers-testkit $(foreach e,$(EXTRAS),"$(e)") safetensors hatchling
 wheels: $(READY)
 	@rm -rf $(WHEELHOUSE)
-	@$(PIP) $(GATHER) "./core[all]" $(foreach d,$(filter-out core,$(DISTRIBUTIONS)),./$(d))
+	@$(PIP) $(GATHER) --no-build-isolation "./core[all]" $(foreach d,$(filter-out core,$(DISTRIBUTIONS)),./$(d))
 	@for pip in "$(PIP)" $(foreach p,$(ALSO),"$(PIP) --python $(p)"); do $$pip $(GATHER) $(NAMED) || exit 1; done
 	@ls $(WHEELHOUSE)
+
+# Installs that wheelhouse, without an index, into a bare environment of each Python that this machine has, one after the
+# other: readers are listed, files loaded, core's tests run. Takes many minutes and 10 GB with CUDA's torches.
+pythons: $(READY)
+	@$(MAKE) wheels ALSO="$$(PYTHONPATH=tests $(BIN)/python -m support.pythons)"
+	$(BIN)/python -m pytest $(ARGS) tests/install/every_python.py
 
 clean:
 	rm -rf $(VENV) build
