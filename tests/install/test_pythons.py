@@ -2,17 +2,15 @@
 """Our wheels in a bare environment of each Python that they support: the unit tests of core without a deprecation
 warning, every module compiled and every reader declared without any.
 
-torch is left out, which is 4.6 GB for each with what it needs. By hand, with torch 2.13 and ``weight-readers[all]`` on
-3.10 and 3.13, each of the five readers loaded a file by the command line and the unit tests passed with every warning
-an error. The Python that runs this suite is left out too: it runs the same tests, and every warning is an error there.
+torch is left out, which is 4.6 GB for each with what it needs: ``make pythons`` is the check with everything
+(`every_python.py`). The Python that runs this suite is left out too: it runs the same tests, and every warning is an
+error there.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -22,11 +20,10 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from support.pythons import OTHERS, SUPPORTED, interpreter
 from support.venvs import clean_environ
 
 ROOT = Path(__file__).parents[2]
-SUPPORTED = ("3.10", "3.11", "3.12", "3.13")
-OTHERS = [version for version in SUPPORTED if version != "{}.{}".format(*sys.version_info)]
 SECONDS = 900
 """Ends a child that hangs."""
 DECLARED = """
@@ -44,19 +41,6 @@ class Said(NamedTuple):
     tests: str = ""
     declared: str = ""
     skip: str = ""
-
-
-def interpreter(version: str) -> Path | None:
-    """One that can make environments: on the path, or one of pyenv's."""
-    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    found = [shutil.which(f"python{version}"), *sorted(pyenv.glob(f"versions/{version}.*/bin/python"))]
-    asked = "import sys, venv; print('{}.{}'.format(*sys.version_info))"
-    for python in filter(None, found):
-        # A shim of pyenv's is on the path for versions that are not chosen here, and fails.
-        said = subprocess.run([python, "-c", asked], capture_output=True, text=True, check=False, timeout=1200)
-        if said.stdout.strip() == version:
-            return Path(python)
-    return None
 
 
 def said_by(wheelhouse: Path, folder: Path, version: str) -> Said:

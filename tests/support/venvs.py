@@ -39,8 +39,8 @@ class Venv:
     wheelhouse: Path
 
     @classmethod
-    def create(cls, folder: Path, wheelhouse: Path) -> Venv:
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=1200)
+    def create(cls, folder: Path, wheelhouse: Path, base: str | Path = sys.executable) -> Venv:
+        subprocess.run([base, "-m", "venv", "--without-pip", str(folder)], check=True, timeout=1200)
         return cls(folder, wheelhouse)
 
     @property
