@@ -29,7 +29,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     report = folder / "report.xml"
     install(Site(folder / "site"))
     # Five thousand tests: what pytest does around each of them is half of the time.
-    without = [f"-pno:{plugin}" for plugin in ("cacheprovider", "logging", "faulthandler", "hypothesispytest")]
+    without = [f"-pno:{plugin}" for plugin in ("cacheprovider", "logging", "hypothesispytest")]
     options = ["-q", "--tb=line", *without, f"--junitxml={report}", f"--basetemp={folder / 'tmp'}"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, str(HERE / "broken" / "suite.py")],
