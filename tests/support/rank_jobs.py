@@ -64,6 +64,41 @@ def read(rank: int, path: Any, how: Any, *, only: tuple[int, ...] | None = None,
     return contents(tensors.items()), checkpoint.report, _read() - before
 
 
+class _Backwards:
+    """What `os.scandir` gives, from its end on."""
+
+    def __init__(self, path: Any = ".") -> None:
+        with _scandir(path) as entries:
+            self._entries = iter(sorted(entries, key=lambda entry: str(entry.name), reverse=True))
+
+    def __enter__(self) -> _Backwards:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def __iter__(self) -> Any:
+        return self._entries
+
+    def __next__(self) -> Any:
+        return next(self._entries)
+
+
+_scandir, _listdir = os.scandir, os.listdir
+
+
+def read_listed_backwards(rank: int, path: Any, how: Any) -> Any:
+    """`read`; what a folder holds comes to rank 0 by name, and to the others from the end on."""
+    os.scandir = _Backwards if rank else _scandir  # type: ignore[assignment, misc]
+    os.listdir = lambda path=".": sorted(_listdir(path), reverse=bool(rank))  # type: ignore[assignment]
+    try:
+        names = [os.listdir(own(path, rank)), [entry.name for entry in os.scandir(own(path, rank))]]
+        assert all(each == sorted(each, reverse=bool(rank)) for each in names)
+        return read(rank, path, how)
+    finally:
+        os.scandir, os.listdir = _scandir, _listdir
+
+
 def read_from_hub(rank: int, name: str, how: str, *, endpoint: str, cache: Each) -> Any:
     """As `read`, of a Hub at ``endpoint``, with a cache for each rank."""
     with pytest.MonkeyPatch.context() as patch:

@@ -79,6 +79,7 @@ class Ranks:
         self.size = size
         self._job = 0
         self.broken = False
+        self.left: list[int] = []
         self._pipes: list[Connection] = []
         self._processes = []
         for rank in range(size):
@@ -148,12 +149,13 @@ class Ranks:
         os.kill(self._processes[rank].pid or 0, number)
 
     def close(self) -> None:
-        """End them; those that do not within seconds are killed."""
+        """End them; those that do not by themselves are killed, and ``left`` has their ranks."""
         for pipe in self._pipes:
             pipe.close()
-        for process in self._processes:
-            process.join(5)
+        for rank, process in enumerate(self._processes):
+            process.join(30)
             if process.is_alive():
+                self.left.append(rank)
                 process.kill()
                 process.join()
 

@@ -194,9 +194,11 @@ class Inventory:
         return Rejected(code="absent", reason="its plugin is not installed", fix=fix)
 
     def _verdict(self, plugin: Plugin, request: Request, environment: Environment) -> Verdict:
+        verdict = decide(plugin.info, request, environment)
+        if isinstance(verdict, Rejected) and verdict.code == "format":
+            return verdict  # its backend would be of no use
         if missing := plugin.missing_backend(environment.has_module or self._has_module):
             return missing
-        verdict = decide(plugin.info, request, environment)
         if isinstance(verdict, Rejected):
             return verdict
         return plugin.veto(request, environment) or verdict

@@ -151,7 +151,9 @@ def whole(minimum: int | None = None) -> Coercion:
 def index(name: str, value: Any) -> int:
     """What Python takes as an index, a number of numpy's say, but for a truth value."""
     try:
-        if isinstance(value, bool):
+        # Torch's truth values are indices to Python, and so are its tensors of one element.
+        is_flag = isinstance(value, bool) or str(getattr(value, "dtype", "")).endswith("bool")
+        if is_flag or getattr(value, "ndim", False):
             raise TypeError
         return operator.index(value)
     except TypeError:

@@ -54,9 +54,10 @@ def devices_here(torch: Any) -> list[str]:
 def _refused(device: object, torch: Any, source: str | None, error: Exception | None = None) -> ConfigError:
     given = shown(str(device) if isinstance(device, torch.device) else device)
     here = ", ".join(map(repr, devices_here(torch)))
+    why = _first_sentence(error) if error is not None else ""
     return ConfigError(
         f"device={given}{f' ({source})' if source else ''} is no device that can be used here; there is {here}"
-        + (f" ({_first_sentence(error)})" if error is not None else ""),
+        + (f" ({why})" if why else ""),
         option="device",
         source=source,
         fix="Pass device='cpu' (--device cpu), or another of those",
@@ -65,4 +66,6 @@ def _refused(device: object, torch: Any, source: str | None, error: Exception | 
 
 def _first_sentence(error: Exception) -> str:
     # Of a backend that it was built without, torch says in pages which others there are.
-    return rendered(str, error, longest=2000).partition("\n")[0].partition(". ")[0]
+    said = rendered(str, error, longest=2000).partition("\n")[0].partition(". ")[0]
+    # A kind of device that it has only a name for is a fault of its own to torch.
+    return "" if "INTERNAL ASSERT" in said else said

@@ -14,6 +14,7 @@ from torch import nn
 
 from weight_readers import CheckpointError, TensorMeta, TensorPart, TiedWeightsError
 from weight_readers_loader.adapters import Adapted
+from weight_readers_loader.arguments import device_of
 from weight_readers_loader.audit import audit
 from weight_readers_loader.distributed.cuts import Cuts
 from weight_readers_loader.parts import cut, take_alike
@@ -95,8 +96,11 @@ class Placement:
         return not any(target.is_meta for target in self._targets.values())
 
     def where(self, device: str | None) -> str:
-        """The device that the reader should place tensors on. Raises ValueError where the target says otherwise."""
-        asked = torch.device(device or "cpu")
+        """The device that the reader should place tensors on.
+
+        Raises ConfigError for one that is not here, and ValueError where the target says otherwise.
+        """
+        asked = torch.device(device_of(device or "cpu"))
         if not self.all_in_place:
             return str(asked)
         elsewhere = {t.tensor.device.type: name for name, t in self._targets.items()}

@@ -10,7 +10,7 @@ from typing import Any
 from contract.broken.bases import Pairs
 from contract.broken.registry import breaks
 
-from weight_readers import CheckpointError, CheckpointMeta, CheckpointProblems, DuplicateTensorError
+from weight_readers import CheckpointError, CheckpointMeta, CheckpointProblems, DuplicateTensorError, SliceError
 from weight_readers_mmap.reader import MappedReader
 
 
@@ -19,7 +19,7 @@ class _FindsOutLater(MappedReader):
     def iter_weights(self, files: Any, **arguments: Any) -> Pairs:
         try:
             yield from super().iter_weights(files, **arguments)
-        except (CheckpointProblems, DuplicateTensorError):
+        except (CheckpointProblems, DuplicateTensorError, SliceError):
             raise
         except CheckpointError:
             yield from super().iter_weights(files[:1], **arguments)

@@ -80,7 +80,9 @@ class _RoundsToBlocks(GGUFReader):
     def iter_weights(self, files: Any, **arguments: Any) -> Pairs:
         try:
             return super().iter_weights(files, **arguments)
-        except SliceError:
+        except SliceError as error:
+            if "inside a block" not in str(error):
+                raise
             return super().iter_weights(files, **{**arguments, "slices": None})
 
 

@@ -464,6 +464,12 @@ def test_a_reader_whose_backend_is_not_installed_is_rejected_with_the_command() 
     assert candidate.fix == "Install it: pip install no-such"
 
 
+def test_a_backend_is_no_remedy_for_a_reader_of_another_format() -> None:
+    needs = [Requirement(module="no_such", distribution="no-such")]
+    (candidate,) = registry(Plugin("acme", requires=needs)).explain(Request(format="gguf")).candidates
+    assert (candidate.code, candidate.fix) == ("format", None)
+
+
 def test_looking_for_a_backend_imports_nothing(site: Site) -> None:
     site.module("heavy_backend.__init__", "raise SystemExit('imported')")
     site.module("heavy_backend.part", "raise SystemExit('imported')")

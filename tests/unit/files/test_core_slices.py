@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from typing import Any
 
 import numpy as np
 import pytest
@@ -87,9 +88,10 @@ def test_numbers_of_a_slice_are_whatever_python_takes_as_an_index_and_kept_as_in
     assert json.loads(json.dumps(made.to_json())) == {"dim": 1, "start": 2, "stop": 4}
 
 
-def test_a_truth_value_of_numpy_is_no_number() -> None:
-    with pytest.raises(TypeError, match="start must be a whole number, not "):
-        TensorSlice(dim=0, start=np.bool_(True))  # type: ignore[arg-type]
+@pytest.mark.parametrize("value", [np.bool_(True), torch.tensor(True), torch.tensor([2]), np.array([2])], ids=repr)
+def test_truth_values_and_lists_of_one_number_are_no_numbers(value: Any) -> None:
+    with pytest.raises(TypeError, match="must be a whole number"):
+        TensorSlice(dim=0, start=value)
 
 
 def test_a_part_is_said_as_python_writes_slices() -> None:

@@ -8,8 +8,8 @@ import torch
 from support.files import floats, write_tensors
 from torch import nn
 
-from weight_readers import FileChangedError, TargetMismatchError, TiedWeightsError
-from weight_readers_loader import open_checkpoint
+from weight_readers import ConfigError, FileChangedError, TargetMismatchError, TiedWeightsError
+from weight_readers_loader import open_checkpoint, placement
 
 
 def save(folder: Path, **tensors: list[float]) -> Path:
@@ -217,9 +217,15 @@ def test_names_left_out_of_a_meta_module_stay_on_meta_and_are_said(tmp_path: Pat
     assert (module.a.item(), module.b.is_meta, report.missing) == (1, True, ("b",))
 
 
-def test_a_device_that_the_target_is_not_on_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+def test_a_device_that_the_target_is_not_on_is_refused_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     save(tmp_path, a=[1])
     target = {"a": torch.zeros(1)}
+    if not torch.cuda.is_available():
+        with pytest.raises(ConfigError, match="device='cuda' is no device that can be used here"):
+            open_checkpoint(tmp_path).load_into(target, device="cuda")
+        monkeypatch.setattr(placement, "device_of", str)  # as a machine that has one answers
     with pytest.raises(ValueError, match="'a' has memory on 'cpu' already"):
         open_checkpoint(tmp_path).load_into(target, device="cuda")
     with pytest.raises(ValueError, match="no values on the meta device"):

@@ -66,7 +66,7 @@ def _parsed(path: Path) -> dict[str, Any]:
     except OSError as error:
         what = f"the configuration file {str(path)!r} cannot be read: {error.strerror}"
         raise ConfigError(what, option="config") from error
-    except ValueError as error:  # of TOML, JSON, and UTF-8
+    except (ValueError, RecursionError) as error:  # of TOML, JSON, and UTF-8
         raise ConfigError(f"{str(path)!r} is no {path.suffix[1:].upper()}: {error}", option="config") from error
     if not isinstance(found, dict):
         raise ConfigError(

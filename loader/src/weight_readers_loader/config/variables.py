@@ -63,7 +63,7 @@ def _json(name: str, text: str) -> Any:
     variable = PREFIX + name.upper()
     try:
         return json.loads(text)
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         what = f"{variable} must be JSON, as {_JSON[name]}, not {text!r}: {error}"
         raise ConfigError(what, option=name, source=variable) from error
 

@@ -152,6 +152,7 @@ def test_json_says_the_same_as_toml(tmp_path: Path) -> None:
     ("name", "text", "words"),
     [
         ("c.toml", "prefetch = ", "is no TOML"),
+        ("c.json", "[" * 100_000, "is no JSON: maximum recursion depth"),
         ("c.json", '{"prefetch": 1, "prefetch": 2}', "is no JSON: 'prefetch' is given twice"),
         ("c.json", "[]", "must hold an object with options, not list"),
         ("c.yaml", "prefetch: 1", "a configuration file is .toml or .json"),
