@@ -165,7 +165,8 @@ def test_unaligned_tensors_of_the_old_format_are_copied_and_counted(tmp_path: Pa
 @pytest.mark.parametrize("device", ["cpu", "meta"])
 def test_tensors_are_on_the_device_with_their_strides(path: Path, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # meta, which callers are refused, stands for a device that this machine lacks.
-    monkeypatch.setattr("weight_readers_files.passes.placement", torch.device)
+    for module in ("weight_readers_files.passes", "weight_readers_pt.reader"):
+        monkeypatch.setattr(f"{module}.placement", torch.device)
     expected = by_torch(path)
     for name, tensor in PtReader().iter_weights([path], device=device):
         assert (tensor.device.type, tuple(tensor.shape)) == (device, tuple(expected[name].shape))
