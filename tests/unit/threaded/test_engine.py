@@ -489,3 +489,27 @@ def test_a_load_that_cannot_be_made_is_a_failure(path: str, threads: int) -> Non
     with pytest.raises(LookupError, match="no more"):
         consume()
     assert CONTENT[: 7 * len(got)] == b"".join(got)
+
+
+def test_all_loads_are_told_of_although_a_later_one_has_failed_already(path: str) -> None:
+    """What is before it becomes whole meanwhile: a consumer that asks for the next load does not hear of it first."""
+    failed, go_on = threading.Event(), threading.Event()
+
+    def read(file: OpenFile, buffers: Sequence[memoryview], offset: int) -> int:
+        if offset < 10:
+            go_on.wait(SECONDS)
+            return whole(file, buffers, offset)
+        failed.set()
+        raise OSError(errno.EIO, "broken")
+
+    places = places_of(path, [10, 10])
+    with engine(places, threads=2, read=read, chunk=10) as reading:
+        assert failed.wait(SECONDS)
+        while 1 in reading._running:
+            pass
+        assert list(reading.loads()) == places
+        go_on.set()
+        assert reading.wait(0)
+        assert places[0].take() == CONTENT[:10]
+        with pytest.raises(UnreadableFileError):
+            reading.wait(1)

@@ -91,6 +91,7 @@ class Engine(Generic[L]):
         self._in_flight = 0
         self._bytes_read = 0
         self._failed: tuple[int, BaseException] | None = None
+        self._unmade: BaseException | None = None
         self._stopped = False
         self._owner = Owner()
         # Reentrant: what fails while a request is taken fails under it.
@@ -146,8 +147,9 @@ class Engine(Generic[L]):
                 load = next(self._loads, None)
         else:  # no thread asks for loads any more
             load = next(self._loads, None)
-        if load is None and self._failed is not None:
-            raise self._failed[1]
+        # What a read failed with is raised where its place is awaited: earlier ones may still become whole.
+        if load is None and self._unmade is not None:
+            raise self._unmade
         return load
 
     def wait(self, index: int, *, count: int = 1, seconds: float | None = None) -> bool:
@@ -221,6 +223,7 @@ class Engine(Generic[L]):
             try:
                 self._upcoming = next(self._jobs, None)
             except BaseException as error:  # whatever it is, the consumer has to hear of it
+                self._unmade = error
                 self._fail(self._next, error)
             if self._upcoming is None:
                 self._files.begin(None)
