@@ -56,3 +56,26 @@ def test_one_that_was_started_before_a_signal_was_heard_is_waited_for(monkeypatc
     assert not crew.join(0.01)
     done.set()
     assert crew.join(SECONDS)
+
+
+def test_a_signal_that_is_heard_while_a_thread_begins_is_the_error_and_not_what_python_makes_of_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(thread: threading.Thread) -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            threading.Lock().release()
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        Crew("worker").start(lambda: None, 1)
+
+
+def test_that_there_is_no_thread_left_stays_the_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        Crew("worker").start(lambda: None, 1)

@@ -25,7 +25,13 @@ class Crew:
     def start(self, work: Callable[[], None], count: int) -> None:
         for number in range(count):
             thread = threading.Thread(target=self._run, args=(work,), name=f"{self._name}-{number}", daemon=True)
-            thread.start()
+            try:
+                thread.start()
+            except RuntimeError as error:
+                # Ctrl-C while Python itself waits for the thread to begin: its condition then releases a lock twice.
+                if isinstance(error.__context__, KeyboardInterrupt):
+                    raise error.__context__ from None
+                raise
             self._threads.add(thread)
 
     def join(self, patience: float | None) -> bool:
