@@ -138,10 +138,6 @@ class Ranks:
                 self.signal(rank, signal.SIGUSR1)
         time.sleep(0.5)
 
-    @property
-    def pids(self) -> list[int]:
-        return [process.pid or 0 for process in self._processes]
-
     def kill(self, rank: int) -> None:
         os.kill(self._processes[rank].pid or 0, signal.SIGKILL)
 

@@ -126,10 +126,9 @@ def stretches(shape: Sequence[int], bounds: Bounds) -> tuple[int, Sequence[int]]
     if any(start == stop for start, stop in bounds):
         return 0, ()
     strides = c_strides(shape)
-    cut = [dim for dim, (size, each) in enumerate(zip(shape, bounds, strict=True)) if each != (0, size)]
-    if not cut:
+    inner = _innermost_cut(shape, bounds)
+    if inner is None:
         return math.prod(shape), range(1)
-    inner = cut[-1]
     first, last = bounds[inner]
     begins: Sequence[int] = range(first * strides[inner], first * strides[inner] + 1)
     for (start, stop), stride in zip(reversed(bounds[:inner]), reversed(strides[:inner]), strict=True):
@@ -141,8 +140,14 @@ def stretch_count(shape: Sequence[int], bounds: Bounds) -> int:
     """How many those are."""
     if any(start == stop for start, stop in bounds):
         return 0
+    inner = _innermost_cut(shape, bounds)
+    return 1 if inner is None else math.prod(stop - start for start, stop in bounds[:inner])
+
+
+def _innermost_cut(shape: Sequence[int], bounds: Bounds) -> int | None:
+    """The last dimension that is not wanted as a whole: below it all lies together."""
     cut = [dim for dim, (size, each) in enumerate(zip(shape, bounds, strict=True)) if each != (0, size)]
-    return math.prod(stop - start for start, stop in bounds[: cut[-1]]) if cut else 1
+    return cut[-1] if cut else None
 
 
 def _repeated(begins: Sequence[int], shifts: range) -> Sequence[int]:
