@@ -86,14 +86,18 @@ def targets():
     if os.environ["RANK"] == "1":
         with open("scratch", "w+b") as file:
             file.truncate(16384)
-            found["b"] = torch.frombuffer(mmap.mmap(file.fileno(), 16384), dtype=torch.float32)
+            found[os.environ["BAD"]] = torch.frombuffer(mmap.mmap(file.fileno(), 16384), dtype=torch.float32)
             file.truncate(0)
     return found
 """
 """What is to be filled; of one rank a part lies in a mapped file that its storage does not have any more."""
 
 
-def test_b086_a_rank_that_dies_of_a_mapped_file_is_reported_with_signal_rank_and_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("bad", ["a", "b"])
+def test_b086_a_rank_that_dies_of_a_mapped_file_is_reported_with_signal_rank_and_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bad: str
+) -> None:
+    monkeypatch.setenv("BAD", bad)
     for name in ("a", "b"):
         write_tensors(tmp_path / f"model/{name}.safetensors", {name: ("F32", [4096], floats(*[1.0] * 4096))})
     write_index(tmp_path / "model", {name: f"{name}.safetensors" for name in ("a", "b")})
@@ -101,9 +105,9 @@ def test_b086_a_rank_that_dies_of_a_mapped_file_is_reported_with_signal_rank_and
     both = started(tmp_path, "model", "--slices", "--reader", "safetensors", "--into", "mine:targets", "--no-progress")
     errors = [process.communicate(timeout=120)[1] for process in both]
     assert [process.returncode for process in both] == [1, 135], errors
-    assert "the load of rank 1 died of SIGBUS (signal 7) while reading model/b.safetensors" in errors[1]
+    assert f"the load of rank 1 died of SIGBUS (signal 7) while reading model/{bad}.safetensors" in errors[1]
     assert "rank 1" in errors[0]
-    assert "died during the load" in errors[0]
+    assert f"died during the load while it read model/{bad}.safetensors" in errors[0]
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ import torch
 from weight_readers import Order, PluginContractError, ReadsInto, ReadStats, WeightReader
 from weight_readers_loader.contract import kept_contract
 from weight_readers_loader.streams import Stream, Totals, Update, both, by_file, cut_to, delivered
+from weight_readers_loader.turns import Turns
 from weight_readers_loader.verifier import Verifier
 from weight_readers_loader.wanted import Wanted
 from weight_readers_loader.watch import Watch
@@ -19,7 +20,8 @@ from weight_readers_loader.wording import counted, size
 
 @dataclass(frozen=True, kw_only=True)
 class CheckpointFiles:
-    """``groups`` are the files that may be read in one go; ``on_file`` hears of each before its first tensor."""
+    """``groups`` are the files that may be read in one go; ``on_file`` hears of each before its first tensor is waited
+    for, or handed out where the reader has no order."""
 
     groups: tuple[tuple[str, ...], ...]
     watch: Watch
@@ -72,17 +74,20 @@ class CheckpointFiles:
         totals: Totals,
         verifier: Verifier | None,
     ) -> None:
-        paths = dict.fromkeys(part.tensors.paths)
-        for path in paths:
-            self._opened(path)
+        paths = self._checked(part)
         arrived = verifier.following(part.in_file_order(files), targets) if verifier else _ignore
         # What is on its way to a device may not be there yet when it is told of.
         on_host = all(targets[n].device.type == "cpu" for n in part.tensors)
-        in_order = on_host and isinstance(reader, WeightReader) and reader.info.order is Order.FILE_OFFSET
-        update = both(totals.update, arrived) if verifier and in_order else totals.update
+        order = reader.info.order if isinstance(reader, WeightReader) else Order.COMPLETION
+        update = both(totals.update, arrived) if verifier and on_host and order is Order.FILE_OFFSET else totals.update
+        turns = self._turns(files, part)
+        turns.delivered(len(part.tensors) if order is Order.COMPLETION else 0)
         with kept_contract(name):
             stats = reader.read_into(
-                files, {n: targets[n] for n in part.tensors}, slices=part.slices or None, on_progress=update
+                files,
+                {n: targets[n] for n in part.tensors},
+                slices=part.slices or None,
+                on_progress=both(update, turns.reached),
             )
         if stats.tensors != len(part.tensors):
             breach = f"filled {stats.tensors} of {len(part.tensors)} tensors"
@@ -92,10 +97,7 @@ class CheckpointFiles:
         totals.next_group(stats)
 
     def _read(self, reader: WeightReader, files: Sequence[str], part: Wanted, device: str, totals: Totals) -> Stream:
-        paths = dict.fromkeys(part.tensors.paths)
-        for path in paths:
-            self.watch.check(path)
-        name = reader.info.name
+        paths, name = self._checked(part), reader.info.name
         with kept_contract(name):
             weights = reader.iter_weights(
                 files,
@@ -107,11 +109,25 @@ class CheckpointFiles:
             if not isinstance(weights, Iterable):
                 breach = f"returned {type(weights).__name__} for an iterator"
                 raise PluginContractError(f"reader {name!r} {breach}", name=name, code="broken")
-        yield from by_file(delivered(weights, part, name, device), part, self._opened)
+        in_order = reader.info.order is not Order.COMPLETION
+        stream = delivered(weights, part, name, device)
+        # Checked once more: a reader opens its files one by one, and a shard may have been replaced meanwhile.
+        stream = by_file(stream, part, self.watch.check if in_order else self._found)
+        yield from self._turns(files, part).following(stream) if in_order else stream
         self.watch.check_contents(paths)
 
-    def _opened(self, path: str) -> None:
-        # Checked once more: a reader opens its files one by one, and a shard may have been replaced meanwhile.
+    def _checked(self, part: Wanted) -> list[str]:
+        """The files that are wanted of, as they were when the checkpoint was opened."""
+        paths = list(part.tensors.by_file)
+        for path in paths:
+            self.watch.check(path)
+        return paths
+
+    def _turns(self, files: Sequence[str], part: Wanted) -> Turns:
+        held = part.tensors.by_file
+        return Turns(self.on_file or _ignore_file, [(path, len(held[path])) for path in files if path in held])
+
+    def _found(self, path: str) -> None:
         self.watch.check(path)
         if self.on_file is not None:
             self.on_file(path)
@@ -130,4 +146,8 @@ def _decided(reader: WeightReader, wanted: Wanted) -> tuple[str, ...]:
 
 
 def _ignore(stats: ReadStats) -> None:
+    pass
+
+
+def _ignore_file(path: str) -> None:
     pass

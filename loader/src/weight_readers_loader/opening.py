@@ -87,7 +87,8 @@ def open_checkpoint(
     environment: facts about the machine for the policy; those that it leaves open are looked up for each load.
     cache_dir: where copies of stored files go whose format no reader reads in their store (GGUF in S3), by default
         ``weight-readers`` below the user's cache folder. Headers and what is asked for are copied, and kept there.
-    on_file: called with a file's path when its first tensor is handed out.
+    on_file: called with a file's path when its turn comes: before its first tensor is waited for, or handed out where
+        the reader declares no order. Readers that fill targets in no order have all files' turns at once.
     show_progress: bars of downloads, on a terminal.
 
     Raises `ConfigError` for an option that nobody has, is ill-typed or excludes another one, before any file is looked

@@ -14,11 +14,11 @@ INTERVAL = 0.5
 
 
 class Heart:
-    """Beats from `start` to `stop`; ``step`` and ``file`` are what the next beat says."""
+    """Beats from `start` to `stop`; ``step`` is what the next beat says, and the file that this rank is ``at``."""
 
     def __init__(self, send: Callable[[bytes], None]) -> None:
         self.step = 0
-        self.file = ""
+        self._file = ""
         self._send = send
         self._number = 0
         self._done = threading.Event()
@@ -32,10 +32,16 @@ class Heart:
         self._done.set()
         self._thread.join()
 
+    def at(self, file: str) -> None:
+        """Told at once: who is killed does not come to its next beat."""
+        if file != self._file:
+            self._file = file
+            self.beat()
+
     def beat(self) -> None:
         self._number += 1
         # In MiB: to look at the count is a read too, and no progress.
-        beat = Beat(number=self._number, step=self.step, moved=bytes_moved() >> 20, file=self.file)
+        beat = Beat(number=self._number, step=self.step, moved=bytes_moved() >> 20, file=self._file)
         self._send(beat.to_json())
 
     def _run(self) -> None:

@@ -82,8 +82,8 @@ class Operation:
             raise retold(first) from error
 
     def working_on(self, file: str) -> None:
-        """What the others hear of while they wait."""
-        self._heart.file = file
+        """What the others hear of while they wait, and should this rank die."""
+        self._heart.at(file)
 
     def progress(self, stats: ReadStats | None = None) -> None:
         """Called while this rank reads: now and then it looks whether the others go on."""

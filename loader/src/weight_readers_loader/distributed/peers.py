@@ -118,30 +118,33 @@ class Watch:
 
     def gone(self) -> DistributedError | None:
         """The first rank whose process has ended, as an error."""
-        return next((_lost(r, who) for r in self._seen if (who := self._gone(r)) is not None), None)
+        return next((error for rank in self._seen if (error := self._gone(rank)) is not None), None)
 
-    def _gone(self, rank: int) -> Identity | None:
+    def _gone(self, rank: int) -> DistributedError | None:
         who = self._identities(rank)
-        return who if who is not None and who.is_gone(self._here) else None
+        return _lost(rank, who, self._beat(rank)) if who is not None and who.is_gone(self._here) else None
+
+    def _beat(self, rank: int) -> Beat | None:
+        text = self._find(rank)
+        return None if text is None else Beat(**json.loads(text))
 
     def _judge(self, rank: int, seen: _Seen, step: int, now: float) -> DistributedError | None:
-        if (who := self._gone(rank)) is not None:
-            return _lost(rank, who)
+        if (lost := self._gone(rank)) is not None:
+            return lost
         self._hear(rank, seen, now)
         if seen.beat is not None and seen.beat.step >= step:
             return None
         who = self._identities(rank)
         elsewhere = who is not None and who.is_gone(self._here) is None
         if elsewhere and seen.beat is not None and now - seen.heard > self._lost_after:
-            return _silent(rank, who, now - seen.heard)
+            return _silent(rank, who, seen.beat, now - seen.heard)
         if now - seen.moved > self._patience:
             return _late(rank, who, seen.beat, now - seen.moved)
         self._notice(rank, who, seen, now)
         return None
 
     def _hear(self, rank: int, seen: _Seen, now: float) -> None:
-        text = self._find(rank)
-        beat = None if text is None else Beat(**json.loads(text))
+        beat = self._beat(rank)
         if beat is None or beat == seen.beat:
             return
         if seen.beat is None or (beat.step, beat.moved, beat.file) != (
@@ -169,16 +172,22 @@ def _doing(beat: Beat | None) -> str:
     return f"is reading {beat.file}" if beat.file else "has read nothing yet"
 
 
-def _lost(rank: int, who: Identity) -> RankLostError:
+def _at(beat: Beat | None) -> str:
+    """The file that a rank was at when it was last heard of."""
+    return f" while it read {beat.file}" if beat is not None and beat.file else ""
+
+
+def _lost(rank: int, who: Identity, beat: Beat | None) -> RankLostError:
     return RankLostError(
-        f"{_named(rank, who)} died during the load",
+        f"{_named(rank, who)} died during the load{_at(beat)}",
         rank=rank,
         fix="Its own output says why; a process that was killed is often one that had too little memory",
     )
 
 
-def _silent(rank: int, who: Identity | None, seconds: float) -> RankLostError:
+def _silent(rank: int, who: Identity | None, beat: Beat, seconds: float) -> RankLostError:
     what = f"nothing has been heard of {_named(rank, who)} for {counted(round(seconds), 'second')}"
+    what += f", which was reading {beat.file}" if beat.file else ""
     return RankLostError(what, rank=rank, fix="See whether its machine is up and can be reached")
 
 

@@ -46,6 +46,7 @@ def test_silence_of_another_machine_is_a_loss() -> None:
     lost = scene.at(11)
     assert isinstance(lost, RankLostError)
     assert "rank 1 (process 1 on node7)" in str(lost)
+    assert "reading shard-3" in str(lost)
 
 
 def test_one_that_beats_and_does_not_get_on_is_late_and_named_with_its_file() -> None:
@@ -83,7 +84,9 @@ def test_a_process_of_this_machine_is_lost_when_it_ended_and_not_when_it_is_sile
     assert scene.at(60) is None
     child.kill()
     child.wait(timeout=60)
-    assert isinstance(scene.at(61), RankLostError)
+    lost = scene.at(61)
+    assert isinstance(lost, RankLostError)
+    assert "died during the load while it read shard-3" in str(lost)
     assert child.stdin is not None
     child.stdin.close()
 
