@@ -2,10 +2,14 @@
 """``python -m benchmarks.policy``: what it costs to let the policy choose (``make bench-policy``).
 
 Each case is loaded by the automatic choice, with much and with little memory, and by every installed reader with each
-of its settings, in one process, in turns that rotate, cold ones more often. The regret is the automatic choice's
-median time over that of the arm with the least; with little memory only over arms whose anonymous memory was within the
-budget. What the automatic choice and the arm that is made in the same way differ by is noise, and the cost of looking
-at the machine: that arm is told of with its own ratio. How long looking and choosing took is told of each case.
+of its settings, in one process, in turns that rotate, short ones until the case had its time: the best of eleven
+medians lies below what its arm takes, the more so the fewer rounds there are. Before a load of everything all wait
+until memory that was freed is with the host again, where the machine is a virtual one that gives it back (free page
+reporting): to take it anew costs as much as the load, and else some arms would and some would not. The regret is the
+automatic choice's median time over that of the arm with the least; with little memory only over arms whose anonymous
+memory was within the budget. What the automatic choice and the arm that is made in the same way differ by is noise,
+and the cost of looking at the machine: that arm is told of with its own ratio. How long looking and choosing took is
+told of each case.
 """
 
 from __future__ import annotations
@@ -34,6 +38,9 @@ from weight_readers_loader import Checkpoint, LoadReport, open_checkpoint
 from weight_readers_loader.process import PeakMemory, resident_bytes
 
 GOAL = 1.15
+MOST_ROUNDS = 60
+REST_SECONDS = 2.5
+"""Free memory is reported to the host some 2 seconds after it was freed."""
 SLACK_BYTES = 4 * MIB
 """Of anonymous memory that is the interpreter's own: Python objects, and what malloc keeps."""
 
@@ -72,7 +79,10 @@ CASES = [Case(*each) for each in itertools.product(("cached", "cold"), ("keep", 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--size", type=parse_size, default=GIB, help="of the checkpoint, in 4 shards")
-    parser.add_argument("--rounds", type=int, default=5, help="of cached cases; of cold ones it is three times that")
+    parser.add_argument("--rounds", type=int, default=7, help="at least")
+    parser.add_argument(
+        "--seconds", type=float, default=30, help=f"of each case, at least, within {MOST_ROUNDS} rounds"
+    )
     parser.add_argument("--case", action="append", metavar="NAME", help="only this one, as 'cold keep whole'")
     parser.add_argument("--data", type=Path, default=Path("build/bench/data"))
     given = parser.parse_args()
@@ -81,8 +91,7 @@ def main() -> None:
     say(f"{given.size >> 20} MiB in 4 shards, {given.rounds} rounds, load {os.getloadavg()[0]:.1f}")
     for case in CASES:
         if given.case is None or str(case) in given.case:
-            rounds = given.rounds * (3 if case.cache == "cold" else 1)
-            for line in lines(case, *measured(case, files, rounds)):
+            for line in lines(case, *measured(case, files, given.rounds, given.seconds)):
                 say(line)
     say(f"{time.perf_counter() - begin:.0f} s in all, load {os.getloadavg()[0]:.1f}")
 
@@ -92,8 +101,10 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def measured(case: Case, files: Sequence[str], rounds: int) -> tuple[dict[str, list[dict[str, Any]]], int]:
-    """Arm -> its result in each round, and the budget of the tight choice."""
+def measured(
+    case: Case, files: Sequence[str], least: int, seconds: float
+) -> tuple[dict[str, list[dict[str, Any]]], int]:
+    """Arm -> its result in each of ``least`` rounds or more, for ``seconds``, and the budget of the tight choice."""
     folder = str(Path(files[0]).parent)
     tensors = open_checkpoint(folder, reader="safetensors").tensors
     names, budget, do = [AUTO, TIGHT, *ARMS], tight_budget(case, tensors), work(case, tensors)
@@ -103,17 +114,22 @@ def measured(case: Case, files: Sequence[str], rounds: int) -> tuple[dict[str, l
         loaded(name, folder, budget, few)
     gc.collect()
     gc.freeze()  # what there is by now is not looked through before each load
-    for name in itertools.chain.from_iterable(orders(names, rounds)):
-        (evict if case.cache == "cold" else warm)(files)
-        results[name].append(loaded(name, folder, budget, do))
+    begin = time.perf_counter()
+    for number, order in enumerate(orders(names, max(least, MOST_ROUNDS))):
+        if number >= least and time.perf_counter() - begin > seconds:
+            break
+        for name in order:
+            (evict if case.cache == "cold" else warm)(files)
+            results[name].append(loaded(name, folder, budget, do, rest=REST_SECONDS if case.part == "whole" else 0))
     return results, budget
 
 
-def loaded(name: str, folder: str, budget: int, do: Callable[[Checkpoint], Any]) -> dict[str, Any]:
+def loaded(name: str, folder: str, budget: int, do: Callable[[Checkpoint], Any], *, rest: float = 0) -> dict[str, Any]:
     """One load by one arm, clocked from the name of the folder until every byte was touched; or what it failed with."""
     reader, settings = ARMS.get(name, (None, {}))
     gc.collect()
     give_back()
+    time.sleep(rest)
     before = resident_bytes() or (0, 0)
     try:
         with PeakMemory(interval=0.002) as peak:
@@ -198,7 +214,7 @@ def made_alike(auto: Mapping[str, Any], arm: str) -> bool:
 
 def lines(case: Case, results: Mapping[str, Sequence[Mapping[str, Any]]], budget: int) -> list[str]:
     """The two regrets of a case, every arm's median, and why arms failed."""
-    told = []
+    told = [f"{case}, {len(results[AUTO])} rounds"]
     for auto, limit in ((AUTO, None), (TIGHT, budget)):
         failed = _fault(results[auto])
         told.append(f"{case}, {auto}: {failed}" if failed else _regretted(case, results, auto, limit))

@@ -49,7 +49,8 @@ def test_an_arm_that_failed_is_no_measure(results: Any) -> None:
 
 def test_what_is_above_the_goal_or_over_the_budget_is_marked(results: Any) -> None:
     results[TIGHT] = rounds(3.0, 3.0, 3.0, anon=9 * MIB)
-    first, second, _ = lines(CASE, results, MIB)
+    count, first, second, _ = lines(CASE, results, MIB)
+    assert count == "cold keep whole, 3 rounds"
     assert first == (
         "cold keep whole, auto: 1100 ms (1.5 looking and choosing), 1.10 x mapped (1000 ms) (the same); safetensors()"
     )
@@ -58,11 +59,11 @@ def test_what_is_above_the_goal_or_over_the_budget_is_marked(results: Any) -> No
 
 def test_the_arm_that_is_made_like_the_choice_is_told_of_where_another_is_faster(results: Any) -> None:
     results["runai"] = rounds(0.5, 0.5, 0.5)
-    assert "2.20 x runai (500 ms), 1.10 x mapped, which is the same; safetensors()" in lines(CASE, results, MIB)[0]
+    assert "2.20 x runai (500 ms), 1.10 x mapped, which is the same; safetensors()" in lines(CASE, results, MIB)[1]
 
 
 def test_the_least_and_the_most_of_each_arm_stand_beside_its_median(results: Any) -> None:
-    assert "mapped 1000 (1000-2000)/0" in lines(CASE, results, MIB)[2]
+    assert "mapped 1000 (1000-2000)/0" in lines(CASE, results, MIB)[3]
 
 
 @pytest.mark.parametrize(
@@ -82,4 +83,4 @@ def test_arms_are_made_alike_where_reader_and_settings_are(reader: str, settings
 
 def test_a_choice_that_fails_is_told(results: Any) -> None:
     results[TIGHT] = [{"error": "the load needs more"}]
-    assert lines(CASE, results, MIB)[1] == "cold keep whole, auto, tight: the load needs more"
+    assert lines(CASE, results, MIB)[2] == "cold keep whole, auto, tight: the load needs more"
