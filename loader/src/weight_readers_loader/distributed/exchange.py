@@ -99,12 +99,14 @@ class Exchange:
         stats = ReadStats(bytes_wanted=sum(map(memory_bytes, self.tensors.values())))
         for name in [name for name, each in arriving.items() if not each.missing]:
             yield name, arriving.pop(name).take().to(self.device)
-        for bucket in schedule(self.parts, self.bucket_bytes):
-            self._move(bucket, source, arriving)
-            for name in self._complete(bucket, arriving):
-                stats = _one_more(stats, self.tensors[name])
-                self.update(stats)
-                yield name, arriving.pop(name).take().to(self.device)
+        for turn in schedule(self.parts, self.bucket_bytes):
+            own = [self._ready(bucket, source, arriving) for bucket in turn if bucket.owner == self.own]
+            for bucket in turn:
+                self._move(bucket, own.pop() if bucket.owner == self.own else None, arriving)
+                for name in self._complete(bucket, arriving):
+                    stats = _one_more(stats, self.tensors[name])
+                    self.update(stats)
+                    yield name, arriving.pop(name).take().to(self.device)
 
     def _read(self) -> Iterator[tuple[str, torch.Tensor]]:
         segments = self.parts[self.own]
@@ -116,29 +118,31 @@ class Exchange:
             yield name, tensor
         raise MissingTensorError("the reader ended early", path=self.tensors[segments[-1].name].file)
 
-    def _move(self, bucket: Bucket, source: Source, arriving: Mapping[str, Arriving]) -> None:
-        mine, one = bucket.owner == self.own, len(bucket.pieces) == 1
-        if mine:
-            data = self._ready(bucket, source, arriving)
-        elif one:  # straight to where it belongs
-            data = arriving[bucket.pieces[0].name].bytes_of(bucket.pieces[0])
-        else:
-            data = torch.empty(bucket.nbytes, dtype=torch.uint8, device=self.carrier)
+    def _move(self, bucket: Bucket, own: Sequence[torch.Tensor] | None, arriving: Mapping[str, Arriving]) -> None:
+        """``own`` are the parcels, where this rank sends them."""
+        data = [self._room(parcel, arriving) for parcel in bucket.parcels] if own is None else own
         self.operation.broadcast(data, bucket.owner)
-        if not mine and not one:
-            _unpack(data, bucket, arriving)
+        if own is None:
+            for parcel, came in zip(bucket.parcels, data, strict=True):
+                if len(parcel) > 1:
+                    _unpack(came, parcel, arriving)
 
-    def _ready(self, bucket: Bucket, source: Source, arriving: Mapping[str, Arriving]) -> torch.Tensor:
-        """This rank's own bytes, read before the others are told; it keeps the tensor itself where it read all."""
-        found = []
+    def _room(self, parcel: Sequence[Piece], arriving: Mapping[str, Arriving]) -> torch.Tensor:
+        if len(parcel) == 1:
+            return arriving[parcel[0].name].bytes_of(parcel[0])
+        return torch.empty(sum(piece.nbytes for piece in parcel), dtype=torch.uint8, device=self.carrier)
+
+    def _ready(self, bucket: Bucket, source: Source, arriving: Mapping[str, Arriving]) -> list[torch.Tensor]:
+        """This rank's own parcels, read before the others are told; it keeps the tensor itself where it read all."""
+        found = {}
         for piece in bucket.pieces:
             raw, each = source.bytes_of(piece), arriving[piece.name]
             if source.has_whole(piece.name):
                 each.read = source.tensor(piece.name)
             else:
                 each.bytes_of(piece).copy_(raw)
-            found.append(raw)
-        return (found[0] if len(found) == 1 else torch.cat(found)).to(self.carrier)
+            found[piece] = raw
+        return [_packed([found[piece] for piece in parcel]).to(self.carrier) for parcel in bucket.parcels]
 
     def _complete(self, bucket: Bucket, arriving: Mapping[str, Arriving]) -> Iterator[str]:
         for piece in bucket.pieces:
@@ -147,9 +151,13 @@ class Exchange:
                 yield piece.name
 
 
-def _unpack(data: torch.Tensor, bucket: Bucket, arriving: Mapping[str, Arriving]) -> None:
+def _packed(raws: Sequence[torch.Tensor]) -> torch.Tensor:
+    return raws[0] if len(raws) == 1 else torch.cat(list(raws))
+
+
+def _unpack(data: torch.Tensor, parcel: Sequence[Piece], arriving: Mapping[str, Arriving]) -> None:
     at = 0
-    for piece in bucket.pieces:
+    for piece in parcel:
         arriving[piece.name].bytes_of(piece).copy_(data[at : at + piece.nbytes])
         at += piece.nbytes
 

@@ -12,7 +12,7 @@ import contextlib
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
 from typing import Any
 
@@ -159,14 +159,15 @@ class Operation:
                 f"rank {rank} {said} than rank {first}", rank=rank, fix="Make the same calls on every rank"
             )
 
-    def broadcast(self, data: Any, owner: int) -> None:
-        """Send ``data`` (uint8) of the member ``owner`` to all, once every rank is ready."""
+    def broadcast(self, data: Sequence[Any], owner: int) -> None:
+        """Send ``data`` (uint8 each) of the member ``owner`` to all, once every rank is ready."""
         self.meet()
         try:
-            work = self._team.broadcast(data, owner)
+            works = [self._team.broadcast(each, owner) for each in data]
             # All are in it by now, so it ends, unless one died: who leaves it early leaves the group out of step.
-            self._await(work.is_completed, check=self._check_moving)
-            work.wait()
+            self._await(lambda: all(work.is_completed() for work in works), check=self._check_moving)
+            for work in works:
+                work.wait()
         except WeightReadersError:
             raise
         except RuntimeError as error:
@@ -230,4 +231,4 @@ def _naps() -> Iterator[float]:
     nap = _NAP[0]
     while True:
         yield nap
-        nap = min(1.5 * nap, _NAP[1])
+        nap = min(1.25 * nap, _NAP[1])

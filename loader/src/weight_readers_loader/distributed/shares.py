@@ -38,8 +38,12 @@ class Piece(NamedTuple):
         return self.end - self.begin
 
 
+PACKED = 4 << 20
+"""Bytes of a piece up to which a copy, there and back, costs less than a message of its own."""
+
+
 class Bucket(NamedTuple):
-    """What travels at once, from the member ``owner`` to all."""
+    """What travels once all ranks are ready, from the member ``owner`` to all."""
 
     owner: int
     pieces: tuple[Piece, ...]
@@ -47,6 +51,12 @@ class Bucket(NamedTuple):
     @property
     def nbytes(self) -> int:
         return sum(piece.nbytes for piece in self.pieces)
+
+    @property
+    def parcels(self) -> list[tuple[Piece, ...]]:
+        """What goes in one message: small pieces together, and each large one straight to where it belongs."""
+        small = tuple(piece for piece in self.pieces if piece.nbytes <= PACKED)
+        return [*((piece,) for piece in self.pieces if piece.nbytes > PACKED), *([small] if small else [])]
 
 
 def memory_bytes(meta: TensorMeta) -> int:
@@ -104,10 +114,10 @@ def _segment(meta: TensorMeta, part: TensorSlice | None, start: int, stop: int, 
     return Segment(meta.name, part, start * row, stop * row, stored)
 
 
-def schedule(parts: Sequence[Sequence[Segment]], bucket_bytes: int) -> list[Bucket]:
-    """The buckets of all ranks in turns, so that all of them read at the same time."""
+def schedule(parts: Sequence[Sequence[Segment]], bucket_bytes: int) -> list[list[Bucket]]:
+    """The buckets in turns, in each of which every rank that has one left reads its own, all at the same time."""
     each = [list(_buckets(owner, segments, bucket_bytes)) for owner, segments in enumerate(parts)]
-    return [bucket for turn in zip_longest(*each) for bucket in turn if bucket is not None]
+    return [[bucket for bucket in turn if bucket is not None] for turn in zip_longest(*each)]
 
 
 def _buckets(owner: int, segments: Iterable[Segment], limit: int) -> Iterator[Bucket]:

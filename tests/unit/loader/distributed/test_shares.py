@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from weight_readers import TensorMeta
-from weight_readers_loader.distributed.shares import Segment, schedule, shares
+from weight_readers_loader.distributed.shares import PACKED, Segment, schedule, shares
 
 SHAPES = st.lists(st.lists(st.integers(0, 9), max_size=3).map(tuple), max_size=8)
 
@@ -31,7 +31,7 @@ def test_every_byte_is_read_once_and_travels_once(shapes: list[tuple[int, ...]],
     read = [(s.name, at) for segments in parts for s in segments for at in range(s.begin, s.end)]
     expected = [(name, at) for name, meta in tensors.items() for at in range(meta.nbytes)]
     assert read == expected
-    buckets = schedule(parts, bucket)
+    buckets = [each for turn in schedule(parts, bucket) for each in turn]
     sent = sorted((p.name, at) for b in buckets for p in b.pieces for at in range(p.begin, p.end))
     assert sent == sorted(expected)
     assert all(0 < b.nbytes <= bucket for b in buckets)
@@ -50,7 +50,14 @@ def test_shares_are_equal_but_for_a_row(ranks: int) -> None:
 
 def test_owners_take_turns() -> None:
     parts = [[Segment("a", None, 0, 30, 30)], [Segment("b", None, 0, 10, 10)]]
-    assert [bucket.owner for bucket in schedule(parts, 10)] == [0, 1, 0, 0]
+    assert [[bucket.owner for bucket in turn] for turn in schedule(parts, 10)] == [[0, 1], [0], [0]]
+
+
+def test_large_pieces_travel_alone_and_small_ones_together() -> None:
+    sizes = {"a": 3, "b": PACKED + 1, "c": 5, "d": PACKED}
+    segments = [Segment(name, None, 0, size, size) for name, size in sizes.items()]
+    ((bucket,),) = schedule([segments], 4 * PACKED)
+    assert [[piece.name for piece in parcel] for parcel in bucket.parcels] == [["b"], ["a", "c", "d"]]
 
 
 def test_a_tensor_whose_rows_hold_no_whole_elements_is_not_cut() -> None:
