@@ -2,15 +2,17 @@
 """``python -m benchmarks.distributed``: bytes that each rank reads, and wall time, of the ways to load on many ranks.
 
 Ranks are processes over gloo on this machine, forked from a server that has imported torch. The arms take turns in
-every round: every rank reads all, broadcast, partition, slices, and `torch.distributed.checkpoint` with its reader for
-Hugging Face checkpoints. Slices, ours and the peer's, go into new DTensors: of rows, of columns, and of rows by columns
-on a mesh of two dimensions. Bytes are those of the kernel's count (``rchar``), which does not see a mapping: the peer
-maps its files, and so do we for columns, so that share is shown as 0.
+every round, after one that is not counted (what is imported late is by then), each after a rest (`conditions.rest`):
+every rank reads all, broadcast, partition, slices, and `torch.distributed.checkpoint` with its reader for Hugging Face
+checkpoints. Slices, ours and the peer's, go into new DTensors: of rows, of columns, and of rows by columns on a mesh
+of two dimensions. Bytes are those of the kernel's count (``rchar``), which does not see a mapping: the peer maps its
+files, and so do we for columns, so that share is shown as 0.
 """
 
 from __future__ import annotations
 
 import argparse
+import gc
 import multiprocessing
 import socket
 import tempfile
@@ -22,6 +24,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 import torch.distributed as dist
+
+from benchmarks.conditions import rest
 
 if TYPE_CHECKING:
     from torch.distributed.tensor.placement_types import Placement
@@ -73,13 +77,17 @@ def _rank(rank: int, ranks: int, port: int, folder: Path, rounds: int, queue: An
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
     arms = {arm: load for arm, load in ARMS.items() if "both" not in arm or (ranks > 2 and ranks % 2 == 0)}
     found: dict[str, list[Any]] = {arm: [] for arm in arms}
-    for _ in range(rounds):
+    for turn in range(rounds + 1):
         for arm, load in arms.items():
+            gc.collect()
+            if turn:
+                rest()
             dist.barrier()
             begun, before = time.perf_counter(), _rchar()
             load(folder)
             dist.barrier()
-            found[arm].append((time.perf_counter() - begun, _rchar() - before))
+            if turn:
+                found[arm].append((time.perf_counter() - begun, _rchar() - before))
     queue.put((rank, found))
     dist.destroy_process_group()
 

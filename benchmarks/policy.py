@@ -28,7 +28,7 @@ from typing import Any, cast
 
 import torch
 
-from benchmarks.conditions import evict, give_back, warm
+from benchmarks.conditions import evict, give_back, rest, warm
 from benchmarks.data import model
 from benchmarks.entries import row_range
 from benchmarks.rounds import orders
@@ -39,8 +39,6 @@ from weight_readers_loader.process import PeakMemory, resident_bytes
 
 GOAL = 1.15
 MOST_ROUNDS = 60
-REST_SECONDS = 2.5
-"""Free memory is reported to the host some 2 seconds after it was freed."""
 SLACK_BYTES = 4 * MIB
 """Of anonymous memory that is the interpreter's own: Python objects, and what malloc keeps."""
 
@@ -120,16 +118,19 @@ def measured(
             break
         for name in order:
             (evict if case.cache == "cold" else warm)(files)
-            results[name].append(loaded(name, folder, budget, do, rest=REST_SECONDS if case.part == "whole" else 0))
+            results[name].append(loaded(name, folder, budget, do, rested=case.part == "whole"))
     return results, budget
 
 
-def loaded(name: str, folder: str, budget: int, do: Callable[[Checkpoint], Any], *, rest: float = 0) -> dict[str, Any]:
+def loaded(
+    name: str, folder: str, budget: int, do: Callable[[Checkpoint], Any], *, rested: bool = False
+) -> dict[str, Any]:
     """One load by one arm, clocked from the name of the folder until every byte was touched; or what it failed with."""
     reader, settings = ARMS.get(name, (None, {}))
     gc.collect()
     give_back()
-    time.sleep(rest)
+    if rested:
+        rest()
     before = resident_bytes() or (0, 0)
     try:
         with PeakMemory(interval=0.002) as peak:
