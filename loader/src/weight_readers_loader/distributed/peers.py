@@ -173,8 +173,8 @@ def _doing(beat: Beat | None) -> str:
 
 
 def _at(beat: Beat | None) -> str:
-    """The file that a rank was at when it was last heard of."""
-    return f" while it read {beat.file}" if beat is not None and beat.file else ""
+    """The file that a rank was last heard to be at: it may have read it by then, and be sending."""
+    return f", at {beat.file}" if beat is not None and beat.file else ""
 
 
 def _lost(rank: int, who: Identity, beat: Beat | None) -> RankLostError:
@@ -187,7 +187,7 @@ def _lost(rank: int, who: Identity, beat: Beat | None) -> RankLostError:
 
 def _silent(rank: int, who: Identity | None, beat: Beat, seconds: float) -> RankLostError:
     what = f"nothing has been heard of {_named(rank, who)} for {counted(round(seconds), 'second')}"
-    what += f", which was reading {beat.file}" if beat.file else ""
+    what += f", which was at {beat.file}" if beat.file else ""
     return RankLostError(what, rank=rank, fix="See whether its machine is up and can be reached")
 
 

@@ -198,7 +198,7 @@ def test_a_rank_that_is_killed_in_the_middle(tmp_path: Path, size: int, how: str
         assert isinstance(result, RankLostError), result
         assert f"rank {victim}" in str(result) or victim == 0
         if victim != 0 and how != "broadcast":  # one that reads, while the store is there that says what
-            assert f"while it read {path}{os.sep}model-000" in str(result)
+            assert f"during the load, at {path}{os.sep}model-000" in str(result)
     assert ranks.left == []
 
 

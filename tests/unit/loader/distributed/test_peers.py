@@ -46,7 +46,7 @@ def test_silence_of_another_machine_is_a_loss() -> None:
     lost = scene.at(11)
     assert isinstance(lost, RankLostError)
     assert "rank 1 (process 1 on node7)" in str(lost)
-    assert "reading shard-3" in str(lost)
+    assert "which was at shard-3" in str(lost)
 
 
 def test_one_that_beats_and_does_not_get_on_is_late_and_named_with_its_file() -> None:
@@ -86,7 +86,7 @@ def test_a_process_of_this_machine_is_lost_when_it_ended_and_not_when_it_is_sile
     child.wait(timeout=60)
     lost = scene.at(61)
     assert isinstance(lost, RankLostError)
-    assert "died during the load while it read shard-3" in str(lost)
+    assert "died during the load, at shard-3" in str(lost)
     assert child.stdin is not None
     child.stdin.close()
 
