@@ -60,7 +60,7 @@ bench-gguf: $(READY)
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --requirement requirements-bench.txt
 	@$(BIN)/python -m benchmarks.gguf $(ARGS)
 
-# The automatic choice beside every installed reader and setting; takes minutes and 512 MiB below build/bench.
+# The automatic choice beside every installed reader and setting; takes 20 minutes and 1 GiB below build/bench.
 bench-policy: $(READY)
 	@$(BIN)/python -m benchmarks.policy $(ARGS)
 

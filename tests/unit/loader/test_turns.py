@@ -55,10 +55,10 @@ def test_closing_the_stream_closes_the_reader() -> None:
     assert closed
 
 
-@pytest.mark.parametrize("reader", ["safetensors", "threaded"])
-def test_files_that_are_read_into_tensors_have_their_turns_one_by_one(tmp_path: Path, reader: str) -> None:
+@pytest.mark.parametrize(("reader", "module"), [("safetensors", "mmap"), ("threaded", "threaded")])
+def test_files_that_are_read_into_tensors_have_their_turns_one_by_one(tmp_path: Path, reader: str, module: str) -> None:
     """All of them were said to be read before the first byte was, so that a death was put on the last."""
-    pytest.importorskip(f"weight_readers_{ {'safetensors': 'mmap'}.get(reader, reader) }")
+    pytest.importorskip(f"weight_readers_{module}")
     shards = [str(path) for path in write_sharded(tmp_path, 3)]
     targets: dict[str, Any] = {}
     filled: dict[str, list[str]] = {}

@@ -17,6 +17,7 @@ from support.ranks import Ranks, done
 from support.tensors import BITS, bits, contents, tensor
 
 from weight_readers import TensorSlice
+from weight_readers_loader.distributed.shares import PACKED
 
 pytest.importorskip("weight_readers_threaded")
 EVERY = ("broadcast", "partition", "slices")
@@ -91,6 +92,14 @@ def test_a_rank_reads_its_share_and_no_more(four: Ranks, megabytes: Path, how: s
     assert list(reports[0].read_by_rank.values()) == [report.bytes_read for report in reports]
     if how != "slices":
         assert sum(reports[0].read_by_rank.values()) == total
+
+
+@pytest.mark.parametrize("how", WHOLE)
+def test_large_and_small_tensors_of_one_bucket_are_those_of_the_file(four: Ranks, megabytes: Path, how: str) -> None:
+    """A large one travels by itself, and small ones in one message."""
+    stored = contents(load_file(megabytes).items())
+    assert max(len(data) for _, _, data in stored.values()) > PACKED > min(len(data) for _, _, data in stored.values())
+    assert [result[0] for result in four.run(rank_jobs.read, megabytes, how)] == [stored] * 4
 
 
 def test_a_rank_that_is_sent_everything_needs_no_files(four: Ranks, folder: Path, tmp_path: Path) -> None:
