@@ -95,8 +95,9 @@ class Load:
         """What ``adapted`` makes of all tensors, by name."""
         with self._measured() as update:
             stored = self._source.files.read(self._reader, self._wanted, self._device, update, self._verifier)
-            weights = adapted.adapt(stored)
-            stream = self._clock.waiting(touched(weights) if touch else weights)
+            # Before they are adapted: what is computed from them is in memory, and an error names tensor and file.
+            whole = touched(stored, self._wanted.tensors.path_of) if touch else stored
+            stream = self._clock.waiting(adapted.adapt(whole))
             with self._verifier or nullcontext(), closing(stream):
                 tensors = dict(stream)
                 if self._verifier is not None:

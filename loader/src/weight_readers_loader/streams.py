@@ -3,18 +3,17 @@
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import fields
 
 import torch
 
-from weight_readers import MissingTensorError, PluginContractError, ReadStats
+from weight_readers import MissingTensorError, PluginContractError, ReadStats, UnreadableFileError
 from weight_readers.tensors import Kind
 from weight_readers_loader.contract import kept_contract
 from weight_readers_loader.portions import cut_further, shape_of
-from weight_readers_loader.raw import as_bytes
+from weight_readers_loader.touching import Toucher
 from weight_readers_loader.wanted import Wanted
 
 Update = Callable[[ReadStats], None]
@@ -131,13 +130,24 @@ def by_file(weights: Weights, wanted: Wanted, on_file: Callable[[str], None]) ->
             yield name, tensor
 
 
-def touched(weights: Weights) -> Stream:
-    """Read a byte of every page of each tensor, so that a view's bytes are in memory before it is handed on."""
-    with ended(weights):
+def touched(weights: Weights, path_of: Callable[[str], str]) -> Stream:
+    """Have every page of each tensor in memory before it is handed on.
+
+    Raises UnreadableFileError where that cannot be: the file was cut, or its storage failed. ``path_of`` is asked for
+    the file of that tensor.
+    """
+    with ended(weights), Toucher() as toucher:
         for name, tensor in weights:
-            if tensor.device.type == "cpu" and tensor.is_contiguous() and tensor.numel():
-                raw = as_bytes(tensor)
-                raw[:: mmap.PAGESIZE].sum() + raw[-1]
+            try:
+                toucher.touch(tensor)
+            except OSError as error:
+                raise UnreadableFileError(
+                    "the file shrank while it was mapped, or its storage failed",
+                    path=path_of(name),
+                    tensor=name,
+                    found=error.strerror,
+                    fix="Load again once its writer has finished; replace files by rename, never in place",
+                ) from error
             yield name, tensor
 
 

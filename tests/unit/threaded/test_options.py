@@ -23,7 +23,6 @@ from weight_readers_threaded.reader import ThreadedReader
         ("chunk_bytes", 0, ValueError, "from 1 to 1073741824"),
         ("chunk_bytes", 2**30 + 1, ValueError, "from 1 to 1073741824"),
         ("chunk_bytes", "8MiB", TypeError, "from 1 to 1073741824"),
-        ("chunk_bytes", None, TypeError, "from 1 to 1073741824"),
         ("max_in_flight_bytes", 0, ValueError, "from 1 to 1125899906842624"),
         ("max_in_flight_bytes", 1e9, TypeError, "from 1 to 1125899906842624"),
         ("direct_io", "maybe", ValueError, "'off', 'on', 'auto'"),

@@ -210,7 +210,7 @@ def _load(
         if targets is not None:
             checkpoint.load_into(targets)
         else:
-            for _ in touched(checkpoint.iter_weights(owned=owned)):
+            for _ in touched(checkpoint.iter_weights(owned=owned), lambda name: checkpoint.reference):
                 pass
 
     return load

@@ -17,4 +17,6 @@ def libc() -> Any:
         library.mmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t, *[ctypes.c_int] * 3, ctypes.c_int64)
         library.munmap.argtypes = (ctypes.c_void_p, ctypes.c_size_t)
         library.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p)
+    if hasattr(library, "madvise"):
+        library.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
     return library

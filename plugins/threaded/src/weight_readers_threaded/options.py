@@ -13,10 +13,10 @@ MIB = 1 << 20
 
 @dataclass(frozen=True, kw_only=True)
 class Options:
-    """``num_threads`` None is the default for this machine; sizes are in bytes."""
+    """Sizes are in bytes. ``num_threads`` None is the default for this machine, ``chunk_bytes`` None for the load."""
 
     num_threads: int | None = None
-    chunk_bytes: int = 8 * MIB
+    chunk_bytes: int | None = None
     max_in_flight_bytes: int = 256 * MIB
     direct_io: str = "off"
     huge_pages: bool = False
@@ -24,7 +24,8 @@ class Options:
     def __post_init__(self) -> None:
         if self.num_threads is not None:
             _whole("num_threads", self.num_threads, 1, 1024)
-        _whole("chunk_bytes", self.chunk_bytes, 1, 1 << 30)
+        if self.chunk_bytes is not None:
+            _whole("chunk_bytes", self.chunk_bytes, 1, 1 << 30)
         _whole("max_in_flight_bytes", self.max_in_flight_bytes, 1, 1 << 50)
         if self.direct_io not in DIRECT_IO:
             raise ValueError(

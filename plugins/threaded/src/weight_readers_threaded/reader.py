@@ -25,6 +25,12 @@ from weight_readers_threaded.options import MIB, Options
 from weight_readers_threaded.plugin import INFO
 from weight_readers_threaded.staging import IN_FLIGHT_BYTES
 
+_CHUNK_BYTES = 8 * MIB
+_LONG_CHUNK_BYTES = 32 * MIB
+"""Threads that read side by side wait for the same pages: the kernel reads ahead for one what the other asks for."""
+
+_LEAST_CHUNKS = 32
+
 _TOLD_SECONDS = 0.05
 """How often `read_into` tells of bytes."""
 
@@ -36,7 +42,8 @@ class ThreadedReader:
 
     num_threads: at least 1, never more than there are requests. The default is 4, or fewer where this process
         has fewer CPUs to itself (affinity, cgroup quota, ranks on the node).
-    chunk_bytes: the largest request, in bytes.
+    chunk_bytes: the largest request, in bytes. By default 8 MiB, and a 32nd of what `read_into` reads as a whole
+        through the page cache into contiguous targets, where that is more, up to 32 MiB.
     max_in_flight_bytes: how much may be read ahead of the consumer of `iter_weights`, plus one tensor.
     direct_io: ``off``, ``on`` (refused where the file system has none), or ``auto``: bypass the page cache for
         files that are not in it.
@@ -51,7 +58,7 @@ class ThreadedReader:
         self,
         *,
         num_threads: int | None = None,
-        chunk_bytes: int = 8 * MIB,
+        chunk_bytes: int | None = None,
         max_in_flight_bytes: int = 256 * MIB,
         direct_io: str = "off",
         huge_pages: bool = False,
@@ -137,7 +144,8 @@ class ThreadedReader:
         opener = direct.Opener(self._options.direct_io, plans)
         # What was written is asked once the engine has ended: until then its threads write.
         try:
-            with self._engine(plans, written, opener, IN_FLIGHT_BYTES) as engine, torch.inference_mode():
+            chunk = self._chunk_bytes(plans, in_place=len(plain) == len(targets))
+            with self._engine(plans, written, opener, IN_FLIGHT_BYTES, chunk) as engine, torch.inference_mode():
                 return _fill(engine, written, opener, bytes_wanted(plans), on_progress)
         except CheckpointError as error:
             error.written = written.names
@@ -145,18 +153,25 @@ class ThreadedReader:
         finally:
             tell_autograd(targets[name] for name in written.names)
 
+    def _chunk_bytes(self, plans: Sequence[FilePlan], *, in_place: bool) -> int:
+        """The largest request of `read_into`; ``in_place`` where nothing is staged."""
+        if not in_place or self._options.direct_io != "off" or any(plan.partial for plan in plans):
+            return _CHUNK_BYTES
+        return min(_LONG_CHUNK_BYTES, max(_CHUNK_BYTES, bytes_wanted(plans) // _LEAST_CHUNKS))
+
     def _engine(
         self,
         plans: Sequence[FilePlan],
         loads: Iterable[L],
         opener: direct.Opener,
         limit: int,
+        chunk_bytes: int = _CHUNK_BYTES,
         *,
         patience: float | None = None,
     ) -> Engine[L]:
         engine = Engine(
             loads,
-            chunk_bytes=self._options.chunk_bytes,
+            chunk_bytes=self._options.chunk_bytes or chunk_bytes,
             ranges=sum(ranges_of(plan.wanted) for plan in plans),
             threads=self._options.threads,
             limit=limit,
