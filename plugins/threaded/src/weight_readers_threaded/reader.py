@@ -27,7 +27,7 @@ from weight_readers_threaded.staging import IN_FLIGHT_BYTES
 
 _CHUNK_BYTES = 8 * MIB
 _LONG_CHUNK_BYTES = 32 * MIB
-"""Threads that read side by side wait for the same pages: the kernel reads ahead for one what the other asks for."""
+"""Threads that read side by side are slower than threads that read apart: docs/decisions/0021."""
 
 _LEAST_CHUNKS = 32
 
