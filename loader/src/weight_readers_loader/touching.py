@@ -31,10 +31,10 @@ Piece = tuple[int, int]
 class Toucher:
     """Has every page of a tensor in memory, those of a large one by several threads.
 
-    To wait for storage, to find memory and to clear it takes the time, all of it once for each page: threads share it.
-    The kernel is asked to bring pages in (``MADV_POPULATE_READ``), and says which it cannot: to touch one whose file
-    was cut, or whose storage fails, would end the process with SIGBUS. Kernels that do not know how to are spared the
-    question, and a byte of each page is read. The threads end with the ``with`` block.
+    To wait for storage, and to find memory and clear it, is what takes the time: threads share it. The kernel is asked
+    to bring pages in (``MADV_POPULATE_READ``), and says which it cannot: to touch one whose file was cut, or whose
+    storage fails, would end the process with SIGBUS. Where it does not know how to, a byte of each page is read. The
+    threads end with the ``with`` block.
     """
 
     def __init__(self, threads: int | None = None) -> None:
@@ -53,7 +53,8 @@ class Toucher:
         for _ in self._helpers:
             self._work.put(None)
         for helper in self._helpers:
-            helper.join()
+            if helper.ident is not None:  # else Ctrl-C was heard while it began: it ends by itself
+                helper.join()
 
     def touch(self, tensor: torch.Tensor) -> None:
         """Raises OSError where a page cannot be read."""
@@ -84,19 +85,27 @@ class Toucher:
     def _call(self, count: int, pieces: deque[Piece]) -> int:
         while len(self._helpers) < count:
             helper = threading.Thread(target=self._help, name=f"touch-{len(self._helpers)}", daemon=True)
+            self._helpers.append(helper)
             try:
                 helper.start()
-            except RuntimeError:  # the main thread has ended: no thread starts any more
+            except RuntimeError as error:
+                # Ctrl-C while Python itself waits for the thread to begin: its condition then releases a lock twice.
+                if isinstance(error.__context__, KeyboardInterrupt):
+                    raise error.__context__ from None
+                # None can be had: the system has no more, or the main one has ended.
+                self._helpers.pop()
                 count = len(self._helpers)
-                break
-            self._helpers.append(helper)
         for _ in range(count):
             self._work.put(pieces)
         return count
 
     def _help(self) -> None:
         while (pieces := self._work.get()) is not None:
-            self._done.put(_populate_all(pieces))
+            fault = errno.ENOMEM
+            try:
+                fault = _populate_all(pieces)
+            finally:  # whatever it was: somebody waits for an answer
+                self._done.put(fault)
 
 
 def thread_count() -> int:

@@ -151,6 +151,52 @@ def test_ctrl_c_ends_the_threads_and_is_heard(path: Path, monkeypatch: pytest.Mo
         toucher.touch(mapped(path))
 
 
+def test_ctrl_c_while_a_thread_begins_is_heard(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Python's own ``Thread.start`` then ends with a RuntimeError of its condition's lock."""
+    start = threading.Thread.start
+
+    def interrupted(thread: threading.Thread) -> None:
+        start(thread)
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise RuntimeError("release unlocked lock")
+
+    monkeypatch.setattr(threading.Thread, "start", interrupted)
+    with pytest.raises(KeyboardInterrupt), Toucher(4) as toucher:
+        toucher.touch(mapped(path))
+
+
+def test_where_no_thread_can_be_had_one_does_the_work(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    view = mapped(path)
+    with Toucher(4) as toucher:
+        toucher.touch(view)
+    assert smaps(path, "Rss") == SIZE
+    assert view.shape == (SIZE,)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_thread_that_fails_leaves_its_pages_to_the_others(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    populate_all = touching._populate_all
+
+    def failing(pieces: touching.deque[touching.Piece]) -> int:
+        if threading.current_thread() is not threading.main_thread():
+            pieces.popleft()
+            raise MemoryError
+        return populate_all(pieces)
+
+    monkeypatch.setattr(touching, "_populate_all", failing)
+    view = mapped(path)
+    with Toucher(2) as toucher:
+        toucher.touch(view)
+    assert smaps(path, "Rss") == SIZE
+    assert view.shape == (SIZE,)
+
+
 def test_small_tensors_need_no_thread() -> None:
     before = threading.active_count()
     with Toucher(4) as toucher:

@@ -15,8 +15,8 @@ pytest.importorskip("runai_model_streamer_s3")
 
 MIB = 1 << 20
 CEILING = {"disk": 256, "s3": 256, "s3 dropped": 384, "s3 kept": 384}
-"""MiB. The native client of S3 takes most of it, whatever it is told, and a consumer that lags, or keeps nothing, has the
-window of 64 MiB on top: 188 MiB (read_into), 220 to 260 (kept) and 257 to 292 (dropped) were seen."""
+"""MiB. The native client of S3 takes most of it, whatever it is told, and a consumer that lags, or keeps nothing, has
+the window of 64 MiB on top: 188 MiB (read_into), 220 to 260 (kept) and 257 to 292 (dropped) were seen."""
 
 BEYOND = """
 import sys
