@@ -101,8 +101,8 @@ class Checkpoint:
     ) -> dict[str, torch.Tensor]:
         """All wanted tensors by name; on the host and not ``owned`` they are views of the files where that is best.
 
-        touch: bring in every page, so that a view's bytes are in memory and the report's time covers them. Raises
-            UnreadableFileError where one cannot be had (Linux 5.14; before, to touch it ends the process).
+        touch: bring in every page of contiguous tensors, so that a view's bytes are in memory and the report's time
+            covers them. Raises UnreadableFileError where one cannot be had (Linux 5.14; before, that ends the process).
         resolve_aliases: also give each of ``aliases`` its tensor, shared with the name it is stored under.
         verify: as `load_into` has it; every byte is touched then.
         """

@@ -17,7 +17,7 @@ import torch
 
 from weight_readers_loader.environment.libc import libc
 from weight_readers_loader.environment.limits import available_cpus, local_ranks
-from weight_readers_loader.raw import as_integers
+from weight_readers_loader.raw import as_bytes
 
 MAX_THREADS = 4
 PIECE_BYTES = 4 << 20
@@ -57,11 +57,12 @@ class Toucher:
                 helper.join()
 
     def touch(self, tensor: torch.Tensor) -> None:
-        """Raises OSError where a page cannot be read."""
-        if tensor.device.type != "cpu" or not tensor.numel():
+        """Raises OSError where a page cannot be read. Rows with gaps are left alone."""
+        if tensor.device.type != "cpu" or not tensor.numel() or not tensor.is_contiguous():
             return
-        if not (self._populates and tensor.is_contiguous() and self._populated(tensor)):
-            sample(tensor)
+        if not (self._populates and self._populated(tensor)):
+            raw = as_bytes(tensor)
+            raw[:: mmap.PAGESIZE].sum() + raw[-1]
 
     def _populated(self, tensor: torch.Tensor) -> bool:
         begin = tensor.data_ptr()
@@ -101,11 +102,11 @@ class Toucher:
 
     def _help(self) -> None:
         while (pieces := self._work.get()) is not None:
-            fault = errno.ENOMEM
             try:
                 fault = _populate_all(pieces)
-            finally:  # whatever it was: somebody waits for an answer
-                self._done.put(fault)
+            except BaseException:  # whatever it is: somebody waits for an answer, and reads the pages then
+                fault = errno.ENOMEM
+            self._done.put(fault)
 
 
 def thread_count() -> int:
@@ -123,12 +124,3 @@ def _populate_all(pieces: deque[Piece]) -> int:
         if libc().madvise(address, length, _MADV_POPULATE_READ):
             pieces.clear()
             return ctypes.get_errno()
-
-
-def sample(tensor: torch.Tensor) -> None:
-    """Read a byte or more of every page of a tensor on the host, whatever its strides are."""
-    integers = as_integers(tensor if tensor.dim() else tensor.view(1))
-    rows = integers.permute(sorted(range(integers.dim()), key=integers.stride, reverse=True))
-    step = max(1, mmap.PAGESIZE // integers.dtype.itemsize) if rows.stride(-1) == 1 else 1
-    rows[..., ::step].sum()
-    rows[..., -1].sum()
