@@ -131,7 +131,7 @@ def by_file(weights: Weights, wanted: Wanted, on_file: Callable[[str], None]) ->
 
 
 def touched(weights: Weights, path_of: Callable[[str], str]) -> Stream:
-    """Have every page of each tensor in memory before it is handed on.
+    """Have every page of each contiguous tensor in memory before it is handed on.
 
     Raises UnreadableFileError where that cannot be: the file was cut, or its storage failed. ``path_of`` is asked for
     the file of that tensor.
